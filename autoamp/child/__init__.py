@@ -1,0 +1,1 @@
+"""Runs inside the user's process: hooks, patches, meter, events. Imports only autoamp.wire."""

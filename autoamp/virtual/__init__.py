@@ -1,0 +1,1 @@
+"""The virtual accelerator: a Paddle custom device in host memory."""

@@ -1,0 +1,1 @@
+"""What can this machine do for mixed precision, and why."""

@@ -1,0 +1,1 @@
+"""Search space, search, history and recommendation."""
