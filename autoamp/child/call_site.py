@@ -1,0 +1,18 @@
+"""Where in the user's own code a call came from."""
+
+import os
+import sys
+
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def call_site(paddle_dir: str, frames: int = 1) -> str:
+    """``file.py:41``, innermost first and joined by `` < ``: frames outside paddle and us."""
+    out: list[str] = []
+    frame = sys._getframe(1)
+    while frame is not None and len(out) < frames:
+        name = frame.f_code.co_filename
+        if not name.startswith((paddle_dir, _OWN, "<")):
+            out.append(f"{os.path.relpath(name) if os.path.isabs(name) else name}:{frame.f_lineno}")
+        frame = frame.f_back  # type: ignore[assignment]
+    return " < ".join(out) or "?"

@@ -1,0 +1,1 @@
+"""First on the child's PYTHONPATH; holds nothing but ``sitecustomize``."""
