@@ -90,14 +90,16 @@ class DeviceHooks:
         index = int(self._session.plan.device.split(":")[1]) if ":" in self.current() else 0
         try:
             return {
-                "allocated_peak_bytes": int(core.device_memory_stat_peak_value("Allocated", index)),
+                "allocated_peak_bytes": int(
+                    core.device_memory_stat_peak_value("Allocated", index)
+                ),
                 "reserved_peak_bytes": int(core.device_memory_stat_peak_value("Reserved", index)),
             }
         except Exception as error:
             return {"reason": f"device memory statistics: {error}"}
 
     def tf32(self) -> dict[str, bool | None]:
-        """Whether FP32 matmul and convolution may use TF32 here; the defaults differ by version."""
+        """Whether FP32 matmul and convolution may use TF32; defaults differ by version."""
         core = self._session.paddle.base.core
         state: dict[str, bool | None] = {}
         for key, name in (("tf32_matmul", "cublas"), ("tf32_conv", "cudnn")):

@@ -102,7 +102,7 @@ class LoaderHooks:
                     "batch_size": size,
                     "tunable": False,
                     "reason": (
-                        f"batches come from {type(sampler).__name__}, a sampler of the script's own"
+                        f"batches come from {type(sampler).__name__}, the script's own sampler"
                         if sampler is not None
                         else "the loader has no batch size (batch_size=None)"
                     ),

@@ -104,7 +104,9 @@ class Numerics:
             if name.startswith("_") or name.endswith("_grad") or not callable(function):
                 continue
 
-            def tracked(*args: Any, _name: str = name, _call: Any = function, **kwargs: Any) -> Any:
+            def tracked(
+                *args: Any, _name: str = name, _call: Any = function, **kwargs: Any
+            ) -> Any:
                 out = _call(*args, **kwargs)
                 self._look(_name, out)
                 return out

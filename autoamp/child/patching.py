@@ -12,7 +12,11 @@ def replace_function(original: Callable[..., Any], replacement: Callable[..., An
 
     Paddle's own modules import functions from one another by name, so one place is not enough.
     """
-    functools.update_wrapper(replacement, original)
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return replacement(*args, **kwargs)
+
     name = original.__name__
     count = 0
     for module_name, module in list(sys.modules.items()):
@@ -20,7 +24,7 @@ def replace_function(original: Callable[..., Any], replacement: Callable[..., An
             continue
         names = vars(module)
         if names.get(name) is original:
-            names[name] = replacement
+            names[name] = wrapped
             count += 1
     return count
 
