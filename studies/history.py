@@ -1,0 +1,68 @@
+"""What the history tells: state, best so far, what changed since. Pure; no database here."""
+
+from collections.abc import Sequence
+
+from autoamp.measurement import Outcome, Phase
+from autoamp.probes.facts import Identity
+from autoamp.settings import Level
+from autoamp.studies.records import Study, StudyState, TrialScalars
+from autoamp.studies.script_identity import ScriptIdentity, changes_since
+
+KILLED = "stopped (killed)"
+
+_TIMED = (Phase.baseline, Phase.ceiling, Phase.search, Phase.confirm)
+"""Phases whose throughput may be compared; the others run slower on purpose."""
+
+
+def shown_state(state: StudyState, *, holder_alive: bool) -> str:
+    """The state for people: a study marked running whose tuner is gone was killed."""
+    return KILLED if state is StudyState.running and not holder_alive else str(state)
+
+
+def best_so_far(trials: Sequence[TrialScalars]) -> TrialScalars | None:
+    """The fastest trial that ended well; the earlier one of equals."""
+    timed = [t for t in trials if _value(t) is not None]
+    return max(timed, key=lambda t: (_value(t) or 0.0, -t.number), default=None)
+
+
+def fp32_baseline(trials: Sequence[TrialScalars]) -> TrialScalars | None:
+    """FP32 at the script's own batch: the latest baseline that ended well."""
+    found = [
+        t
+        for t in trials
+        if t.phase is Phase.baseline and t.setting.amp_level is Level.O0 and _value(t) is not None
+    ]
+    return max(found, key=lambda t: t.number, default=None)
+
+
+def gain_against_fp32(trials: Sequence[TrialScalars]) -> float | None:
+    """Throughput of the best so far over that of the FP32 baseline."""
+    best, fp32 = best_so_far(trials), fp32_baseline(trials)
+    if best is None or fp32 is None:
+        return None
+    top, base = _value(best), _value(fp32)
+    return top / base if top and base else None
+
+
+def what_changed(
+    studies: Sequence[Study], machine: Identity, script: ScriptIdentity
+) -> tuple[str, tuple[str, ...]] | None:
+    """Why none of ``studies`` (oldest first) is continued: the latest study of the same script
+    and what differs now, as sentences. None if there is no study of that script."""
+    for study in reversed(studies):
+        if (study.script.entry, study.script.is_module) == (script.entry, script.is_module):
+            return study.name, study_differences(study, machine, script)
+    return None
+
+
+def study_differences(
+    study: Study, machine: Identity, script: ScriptIdentity
+) -> tuple[str, ...]:
+    """What differs between a stored study and the machine and script at hand."""
+    return (*machine.differences(study.machine), *changes_since(study.script, script))
+
+
+def _value(trial: TrialScalars) -> float | None:
+    if trial.outcome is not Outcome.ok or trial.phase not in _TIMED:
+        return None
+    return trial.throughput_samples_per_s
