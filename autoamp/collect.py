@@ -459,3 +459,11 @@ def _last_sign(main: Process, otherwise: str) -> str:
     if not main.values and not main.applied:
         return "its interpreter never reported"
     return otherwise if "paddle" in main.values else "paddle was never imported"
+
+
+def timed_window(folder: str) -> tuple[float, float] | None:
+    """CLOCK_MONOTONIC start and end of the timed window, None if it never began."""
+    processes = read_events(folder)
+    if not processes or "window_start" not in processes[0].values or not processes[0].blocks:
+        return None
+    return float(processes[0].values["window_start"]["t"]), float(processes[0].blocks[-1]["t"])

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -198,3 +199,32 @@ class Supervised:
         line, _, self._buffer = self._buffer.partition(b"\n")
         message: dict[str, str] = json.loads(line)
         return message
+
+
+def run_foreground(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | Path) -> Exit:
+    """Run a command on our own terminal and wait for it, passing signals on to it.
+
+    Ctrl-C reaches the child from the terminal by itself; SIGTERM and SIGHUP are forwarded. The
+    child keeps our standard streams. Raises OSError if it cannot be started.
+    """
+    child = subprocess.Popen(list(argv), env=dict(env), cwd=cwd)
+
+    def forward(number: int, frame: object) -> None:
+        try:
+            child.send_signal(number)
+        except ProcessLookupError:
+            pass
+
+    before = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return Exit(
+        code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        killed_by_us=False,
+        left_behind=0,
+    )

@@ -1,0 +1,294 @@
+"""What ``autoamp tune`` shows while it runs: a live view on a terminal, plain lines in a pipe."""
+
+import sys
+import time
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from autoamp import __version__
+from autoamp.measurement import Label, Measurement, Outcome, ScriptFacts
+from autoamp.probes.facts import DeviceKind, Machine, Severity
+from autoamp.report.text import bytes_text, ratio_text, scale_text, seconds_text
+from autoamp.studies.proposal import NUMERICS_FULL, Proposal
+from autoamp.studies.records import Study
+from autoamp.tune import Request
+
+REFRESH_PER_S = 4
+
+
+class View:
+    """Plain lines; ``TerminalView`` adds a line that moves."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._baseline: float | None = None
+        self._best: tuple[float, str] | None = None
+        self._trials = 0
+        self._counted = 0
+        self._wanted = 0
+        self._head_shown = False
+        self._started = time.monotonic()
+
+    def __enter__(self) -> "View":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End whatever moves."""
+
+    def say(self, text: str) -> None:
+        """One line for the reader."""
+        self.console.print(Text(text), soft_wrap=True)
+
+    def header(self, study: Study, machine: Machine, request: Request, new: bool) -> None:
+        """Study, machine and script, problems first."""
+        self._wanted = request.options.trials
+        state = "new" if new else "continued"
+        self.say(f"autoamp {__version__}  study {study.name} ({state}) in {request.storage}")
+        self.say("")
+        if machine.device_reason and machine.device.kind is DeviceKind.virtual:
+            self.say(machine.device_reason)
+        for problem in machine.problems:
+            if problem.severity is not Severity.note:
+                self.say(f"{problem.severity}: {problem.sentence} {problem.remedy}")
+        self.say("machine   " + machine_line(machine))
+        self.say("          " + verdict_line(machine))
+        self.say(f"script    {request.target.shown}")
+
+    def facts(self, facts: ScriptFacts, baseline: Measurement) -> None:
+        """What the first run taught about the script."""
+        parts = []
+        if baseline.batch_size:
+            where = facts.loaders[0].site.split(" < ")[0] if facts.loaders else "first input"
+            kind = facts.loaders[0].kind if facts.loaders else "no DataLoader"
+            parts.append(f"own batch size {baseline.batch_size} ({kind}, {where})")
+        if facts.optimizer:
+            parts.append(facts.optimizer)
+        if facts.own_level:
+            parts.append(f"AMP {facts.own_level} {facts.own_dtype}")
+        elif facts.calls_auto_cast:
+            parts.append("AMP calls, switched off")
+        else:
+            parts.append("no AMP in it: added from outside")
+        self.say("          " + " · ".join(parts))
+        reasons = [x.reason for x in facts.loaders if not x.tunable and x.reason]
+        if not facts.loaders:
+            reasons.append("no DataLoader feeds the training")
+        for reason in dict.fromkeys(reasons):
+            self.say(f"          batch size stays: {reason}")
+
+    def trial_started(self, number: int, proposal: Proposal) -> None:
+        """A trial begins."""
+
+    def trial_finished(
+        self, number: int, proposal: Proposal, measurement: Measurement, replayed: bool
+    ) -> None:
+        """One line a trial."""
+        self._trials += 1
+        if proposal.counted:
+            self._counted += 1
+        rate = measurement.throughput_samples_per_s
+        timed = measurement.ok and rate is not None and proposal.numerics != NUMERICS_FULL
+        if timed and rate is not None:
+            if self._baseline is None:
+                self._baseline = rate
+            if self._best is None or rate > self._best[0]:
+                self._best = (rate, proposal.setting.describe())
+        if not self._head_shown:
+            self._head_shown = True
+            self.say("")
+            self.say(HEAD)
+        self.say(self._row(number, proposal, measurement, replayed))
+
+    def _row(
+        self, number: int, proposal: Proposal, measurement: Measurement, replayed: bool
+    ) -> str:
+        setting = proposal.setting
+        rate = measurement.throughput_samples_per_s
+        timed = proposal.numerics != NUMERICS_FULL and rate is not None
+        modelled = measurement.time_label is Label.modelled
+        ratio = (
+            ratio_text(rate / self._baseline) + (" m" if modelled else "")
+            if timed and rate is not None and self._baseline
+            else "-"
+        )
+        memory = measurement.memory_reserved_peak_bytes or measurement.memory_allocated_peak_bytes
+        lists = ",".join(
+            ["-" + op for op in setting.custom_black_list]
+            + ["+" + op for op in setting.custom_white_list]
+        )
+        outcome = str(measurement.outcome).replace("_", " ")
+        if measurement.outcome is not Outcome.ok and measurement.reason:
+            outcome += f": {measurement.reason}"
+        if replayed:
+            outcome += "  (from the history)"
+        return _format(
+            number,
+            str(proposal.phase),
+            str(setting.amp_level or "own"),
+            str(setting.dtype or "-"),
+            str(setting.batch_size or measurement.batch_size or "-"),
+            scale_text(setting.init_loss_scaling),
+            lists or "default",
+            f"{rate:.4g}" if timed and rate is not None else "-",
+            ratio,
+            bytes_text(memory),
+            str(measurement.skipped_steps),
+            outcome,
+        )
+
+    def stopping(self, *, now: bool) -> None:
+        """Ctrl-C was seen."""
+        self.say(
+            "stopping now"
+            if now
+            else "stopping after this trial and recommending from what is there; "
+            "Ctrl-C again stops at once"
+        )
+
+    def footer(self, study: str, path: object, command: str) -> None:
+        """Where the history and the result are, and how to use it."""
+        self.say("")
+        self.say(
+            f"{self._trials} trials, {seconds_text(time.monotonic() - self._started)}. "
+            f"History: autoamp studies show {study}"
+        )
+        self.say(f"Use it:  autoamp run --config {path} {command}")
+
+
+class TerminalView(View):
+    """Adds the line with phase, best so far, trials left and ETA."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live: Live | None = None
+        self._current = ""
+        self._durations: list[float] = []
+        self._trial_started = time.monotonic()
+
+    def __enter__(self) -> "TerminalView":
+        self._live = Live(
+            console=self.console,
+            refresh_per_second=REFRESH_PER_S,
+            transient=True,
+            get_renderable=self._line,
+        )
+        self._live.start()
+        return self
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def trial_started(self, number: int, proposal: Proposal) -> None:
+        self._trial_started = time.monotonic()
+        self._current = f"trial {number} · {proposal.phase}: {proposal.setting.describe()}"
+        if proposal.why:
+            self._current += f" ({proposal.why})"
+
+    def trial_finished(
+        self, number: int, proposal: Proposal, measurement: Measurement, replayed: bool
+    ) -> None:
+        if not replayed:
+            self._durations.append(measurement.wall_s)
+        self._current = ""
+        super().trial_finished(number, proposal, measurement, replayed)
+
+    def _line(self) -> Text:
+        now = time.monotonic()
+        parts = [self._current or "preparing"]
+        if self._current:
+            parts.append(f"{now - self._trial_started:.0f} s")
+        if self._best is not None:
+            parts.append(f"best {self._best[0]:.4g}/s {self._best[1]}")
+        left = max(0, self._wanted - self._counted)
+        if self._wanted:
+            parts.append(f"at most {left} trials left")
+        if self._durations and left:
+            mean = sum(self._durations) / len(self._durations)
+            parts.append(f"ETA {seconds_text(mean * left)}")
+        line = Text("  " + " · ".join(parts), style="dim", no_wrap=True, overflow="ellipsis")
+        return line
+
+
+_WIDTHS = (3, 9, 5, 8, 6, 6, 16, 9, 9, 10, 7)
+
+
+def _format(number: int, *cells: str) -> str:
+    out = [str(number).rjust(_WIDTHS[0])]
+    for index, (cell, width) in enumerate(zip(cells, _WIDTHS[1:], strict=False)):
+        left = index in (0, 1, 2, 5)
+        out.append(cell.ljust(width) if left else cell.rjust(width))
+    return " ".join([*out, cells[-1]])
+
+
+HEAD = " ".join(
+    title.ljust(width) if left else title.rjust(width)
+    for title, width, left in zip(
+        (
+            "#", "phase", "level", "dtype", "batch", "scale", "lists",
+            "samples/s", "ratio", "memory", "skipped",
+        ),
+        _WIDTHS,
+        (False, True, True, True, False, False, True, False, False, False, False),
+        strict=True,
+    )
+) + " outcome"  # fmt: skip
+
+
+def machine_line(machine: Machine) -> str:
+    """The device and the versions around it in one line."""
+    device = machine.device
+    parts = [device.name]
+    if device.kind is DeviceKind.virtual:
+        parts = [f"virtual {device.name}"]
+    if device.memory_total_bytes:
+        parts.append(bytes_text(device.memory_total_bytes))
+    if device.compute_capability:
+        parts.append("compute capability {}.{}".format(*device.compute_capability))
+    if device.tensor_core_generation:
+        parts.append(f"Tensor Cores gen {device.tensor_core_generation}")
+    if machine.host.driver_version:
+        parts.append(f"driver {machine.host.driver_version}")
+    if machine.paddle.cuda_version:
+        parts.append(f"CUDA {machine.paddle.cuda_version}")
+    if machine.paddle.version:
+        parts.append(f"paddle {machine.paddle.version}")
+    return " · ".join(parts)
+
+
+def verdict_line(machine: Machine) -> str:
+    """FP16 yes · BF16 no (reason)."""
+    parts: dict[str, str] = {}
+    for verdict in machine.verdicts:
+        name = {"float16": "FP16", "bfloat16": "BF16"}.get(str(verdict.dtype))
+        if name is None:
+            continue
+        text = "yes" if verdict.allowed else f"no ({verdict.reason})"
+        if name not in parts or (verdict.allowed and parts[name] != "yes"):
+            parts[name] = text
+    return " · ".join(f"{name} {text}" for name, text in parts.items())
+
+
+def make_view(stream: TextIO) -> View:
+    """The view that fits where the output goes."""
+    if stream.isatty():
+        return TerminalView(Console(file=stream, highlight=False))
+    return View(Console(file=stream, highlight=False, width=200, soft_wrap=True))
+
+
+def stderr_console() -> Console:
+    """For what must not mix with a script's own output."""
+    return Console(file=sys.stderr, highlight=False)

@@ -1,0 +1,482 @@
+"""The loop of ``autoamp tune``: asks the search, runs trials, stores, recommends.
+
+The only module that knows both the search and the child. Resume is replay: the search is
+deterministic, so what it asks for is answered from the history for as long as the history has
+it, and run from there on.
+"""
+
+import shutil
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from autoamp import collect, launch, script_source, wire
+from autoamp.errors import AutoampError, MachineError, MismatchError, UsageError
+from autoamp.launch import Target
+from autoamp.measurement import Measurement, Outcome, ScriptFacts
+from autoamp.probes import machine as probes_machine
+from autoamp.probes import virtual as probes_virtual
+from autoamp.probes.facts import DeviceKind, Machine, Severity
+from autoamp.probes.sampler import Sampler
+from autoamp.studies import history, lease, phases, recommend, recommendation, script_identity
+from autoamp.studies import mirror as studies_mirror
+from autoamp.studies.proposal import NUMERICS_PLANNING, Options, Proposal, Result
+from autoamp.studies.records import NewStudy, Study, StudyState, TrialState
+from autoamp.studies.script_identity import ScriptIdentity
+from autoamp.studies.store import Store, open_store
+from autoamp.virtual import build as virtual_build
+from autoamp.virtual import calibration
+from autoamp.virtual import device as virtual_device
+
+FIRST_LIMIT_S = 600.0
+"""Time limit of the baseline when none is asked for: a large data set may take minutes to open."""
+LIMIT_FACTOR = 5.0
+LIMIT_FLOOR_S = 120.0
+"""Later trials: five times the baseline's wall time, never under two minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the command line asks for."""
+
+    target: Target
+    device: str
+    storage: str
+    study: str | None
+    options: Options
+    steps: int | None
+    trial_limit_s: float | None
+    output: str | None
+    allow_unsupported: bool
+
+
+class View(Protocol):
+    """What a person sees; ``autoamp.report.live`` has one for terminals and one for pipes."""
+
+    def say(self, text: str) -> None: ...
+    def header(self, study: Study, machine: Machine, request: Request, new: bool) -> None: ...
+    def facts(self, facts: ScriptFacts, baseline: Measurement) -> None: ...
+    def trial_started(self, number: int, proposal: Proposal) -> None: ...
+    def trial_finished(
+        self, number: int, proposal: Proposal, measurement: Measurement, replayed: bool
+    ) -> None: ...
+
+
+@dataclass
+class Stops:
+    """Ctrl-C once: after this trial. Twice: now."""
+
+    after_trial: bool = False
+    now: bool = False
+
+    def press(self) -> None:
+        self.now = self.after_trial
+        self.after_trial = True
+
+
+class Interrupted(Exception):
+    """Stopped at once by the user; everything finished is stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Everything known before the first trial."""
+
+    machine: Machine
+    script: ScriptIdentity
+    ratio_band: float | None
+    throughput_band: float | None
+    band_note: str
+
+
+@dataclass
+class Runner:
+    """Runs proposals of one study, one after the other."""
+
+    request: Request
+    machine: Machine
+    folder: Path
+    extra_env: Mapping[str, str]
+    stops: Stops
+    facts: ScriptFacts | None = None
+    limit_s: float | None = None
+    modules: tuple[str, ...] = ()
+    _sampler: Sampler | None = field(default=None)
+
+    def plan(self, number: int, proposal: Proposal) -> wire.Plan:
+        """The child's plan for a proposal."""
+        device = self.machine.device
+        setting = proposal.setting
+        virtual = None
+        if device.kind is DeviceKind.virtual:
+            assert device.model is not None and device.memory_total_bytes is not None
+            virtual = probes_virtual.virtual_device(
+                device.model,
+                device.memory_total_bytes,
+                proposal.numerics != NUMERICS_PLANNING,
+            )
+        facts = self.facts
+        mixed = setting.is_mixed and facts is not None
+        hapi = facts is not None and facts.uses_hapi
+        planning = proposal.numerics == NUMERICS_PLANNING
+        warmup, least, most, blocks = (3, 4, 4, 1) if planning else (5, 20, 200, 4)
+        wanted = proposal.steps or self.request.steps
+        if wanted is not None and not planning:
+            least = most = wanted
+        return wire.Plan(
+            trial_dir=str(self.folder / f"{number:04d}"),
+            device="virtual" if virtual else launch.child_device(device.paddle_name),
+            virtual=virtual,
+            setting=setting.to_json(),
+            templated=launch.templated_knobs(self.request.target.arguments),
+            outside_auto_cast=mixed and facts is not None and not facts.calls_auto_cast,
+            outside_scaler=mixed and facts is not None and not facts.calls_scaler and not hapi,
+            outside_decorate=mixed and facts is not None and not facts.calls_decorate and not hapi,
+            loaders=loader_plans(facts),
+            seed=proposal.seed,
+            warmup_steps=warmup,
+            min_steps=least,
+            max_steps=most,
+            blocks=min(blocks, least),
+            scan=proposal.scan,
+        )
+
+    def run(self, number: int, proposal: Proposal) -> Measurement:
+        """Run one trial to its Measurement. Raises Interrupted if the user stops it."""
+        plan = self.plan(number, proposal)
+        shutil.rmtree(plan.trial_dir, ignore_errors=True)
+        sampler = Sampler(self.machine.device)
+        sampler.start()
+        try:
+            ended = launch.run(
+                self.request.target,
+                plan,
+                device=self.machine.device.paddle_name,
+                extra_env=self.extra_env,
+                limit_s=self.limit_s or FIRST_LIMIT_S,
+                stop=lambda: self.stops.now,
+            )
+            window = collect.timed_window(plan.trial_dir)
+            utilisation = sampler.window(*window) if window else None
+        finally:
+            sampler.stop()
+        measurement = collect.collect(plan, ended, utilisation)
+        if self.facts is None and measurement.facts is not None:
+            by = script_source.scheduled_by(self.request.target)
+            measurement = replace(measurement, facts=replace(measurement.facts, scheduled_by=by))
+        self.modules = self.modules or collect.user_modules(plan.trial_dir)
+        # What the script wrote is of no use any more and may be large; log and events stay.
+        shutil.rmtree(plan.scratch_dir, ignore_errors=True)
+        if measurement.outcome is Outcome.interrupted:
+            raise Interrupted
+        return measurement
+
+    def learn(self, measurement: Measurement) -> None:
+        """Take the script's facts and pace from the first good run."""
+        if self.facts is None and measurement.facts is not None:
+            self.facts = measurement.facts
+        if self.limit_s is None and measurement.ok:
+            self.limit_s = max(LIMIT_FLOOR_S, LIMIT_FACTOR * measurement.wall_s)
+
+
+def loader_plans(facts: ScriptFacts | None) -> tuple[wire.LoaderPlan, ...]:
+    """The training loaders whose batch size may be replaced."""
+    if facts is None:
+        return ()
+    return tuple(
+        wire.LoaderPlan(ordinal=x.ordinal, kind=x.kind, site=x.site)
+        for x in facts.loaders
+        if x.tunable
+    )
+
+
+def trials_folder(storage: str, study: str) -> Path:
+    """Logs and plans of a study's trials: ``.autoamp/STUDY`` beside the database file."""
+    base = Path.cwd()
+    if storage.startswith("sqlite:///"):
+        base = Path(storage[len("sqlite:///") :]).absolute().parent
+    return base / ".autoamp" / study
+
+
+def prepare(request: Request) -> Prepared:
+    """Probe the machine and identify the script.
+
+    Raises MachineError for a machine that blocks tuning, ScriptError for a missing module.
+    """
+    machine = probes_machine.probe(
+        request.device, request.target.python, request.allow_unsupported
+    )
+    blockers = [p for p in machine.problems if p.severity is Severity.blocker]
+    if blockers:
+        first = blockers[0]
+        raise MachineError(first.sentence, slug=first.slug, remedy=first.remedy)
+    if machine.paddle.version is None:
+        raise MachineError(
+            f"no Paddle in {machine.paddle.python}: "
+            + machine.paddle.absent.get("version", "neither paddlepaddle nor paddlepaddle-gpu"),
+            slug="no-paddle",
+            remedy="install paddlepaddle-gpu (or paddlepaddle) there, or give --python the "
+            "interpreter that has it",
+        )
+    script = script_identity.identify(
+        request.target.entry,
+        is_module=request.target.is_module,
+        arguments=request.target.arguments,
+        cwd=request.target.cwd,
+    )
+    ratio = throughput = None
+    note = ""
+    if machine.device.kind is DeviceKind.virtual and machine.device.model is not None:
+        band = calibration.error_band(machine.device.model.alias)
+        ratio, throughput, note = band.ratio, band.throughput, band.note
+    return Prepared(
+        machine=machine,
+        script=script,
+        ratio_band=ratio,
+        throughput_band=throughput,
+        band_note=note,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A study ready to run under our lease."""
+
+    study: Study
+    new: bool
+    notes: tuple[str, ...]
+
+
+def open_study(store: Store, request: Request, prepared: Prepared) -> Opened:
+    """The study to continue, or a new one.
+
+    Without ``--study`` another machine or a changed script starts a new study and the notes say
+    what changed; with it, raises MismatchError.
+    """
+    identity = prepared.machine.identity
+    if request.study is not None and request.study in {s.name for s in store.studies()}:
+        study = store.study(request.study)
+        different = history.study_differences(study, identity, prepared.script)
+        if different:
+            raise MismatchError(
+                f"study {study.name} belongs to another machine or script: "
+                + "; ".join(different),
+                slug="study-mismatch",
+                remedy="leave --study out (a new study is started), or give a new name",
+            )
+        return Opened(study=study, new=False, notes=())
+    notes: tuple[str, ...] = ()
+    if request.study is None:
+        found = store.find_matching(identity, prepared.script)
+        if found is not None:
+            return Opened(study=found, new=False, notes=())
+        same = [
+            s
+            for s in store.all_studies()
+            if s.script.entry == prepared.script.entry and s.arguments == request.target.arguments
+        ]
+        if same:
+            different = history.study_differences(same[-1], identity, prepared.script)
+            notes = (f"not continuing {same[-1].name}: " + "; ".join(different),)
+    device = prepared.machine.device
+    name = request.study or script_identity.default_name(
+        request.target.entry,
+        request.target.arguments,
+        repr(identity),
+        *(f.sha256 for f in prepared.script.files),
+        is_module=request.target.is_module,
+    )
+    study = store.create_study(
+        NewStudy(
+            name=store.free_name(name),
+            script_path=request.target.entry,
+            arguments=request.target.arguments,
+            device=device_label(prepared.machine),
+            machine=identity,
+            script=prepared.script,
+            options_json=msgspec.json.encode(options_record(request)).decode(),
+        )
+    )
+    return Opened(study=study, new=True, notes=notes)
+
+
+def options_record(request: Request) -> dict[str, object]:
+    """What the user asked for, as stored with the study."""
+    record: dict[str, object] = msgspec.to_builtins(request.options)
+    record.update(device=request.device, steps=request.steps, python=request.target.python)
+    return record
+
+
+def device_label(machine: Machine) -> str:
+    """``Tesla T4`` or ``virtual:a100-40gb``."""
+    device = machine.device
+    if device.kind is DeviceKind.virtual and device.model is not None:
+        return f"virtual:{device.model.alias}"
+    return device.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What ``tune`` ends with."""
+
+    study: Study
+    result: Result
+    recommendation: recommendation.Recommendation
+    path: Path
+    wall_s: float
+
+
+def tune(
+    request: Request, view: View, stops: Stops, *, confirm: Callable[[str], bool] | None = None
+) -> Tuned:
+    """The whole of ``autoamp tune``.
+
+    Raises AutoampError for what blocks it, Interrupted if stopped at once; all that was finished
+    is stored either way.
+    """
+    started = time.monotonic()
+    prepared = prepare(request)
+    machine = prepared.machine
+    extra_env = child_environment(machine, request.target.python, view.say)
+    store = open_store(request.storage)
+    try:
+        opened = open_study(store, request, prepared)
+        study = opened.study
+        with lease.acquire(store, study.id) as held:
+            store.set_state(study.id, StudyState.running)
+            view.header(study, machine, request, opened.new)
+            for note in opened.notes:
+                view.say(note)
+            runner = Runner(
+                request=request,
+                machine=machine,
+                folder=trials_folder(request.storage, study.name),
+                extra_env=extra_env,
+                stops=stops,
+                limit_s=request.trial_limit_s,
+            )
+            try:
+                result = drive(store, study, prepared, runner, view, held, started)
+            except (Interrupted, KeyboardInterrupt):
+                store.set_state(study.id, StudyState.stopped)
+                raise Interrupted from None
+            except AutoampError:
+                store.set_state(study.id, StudyState.failed)
+                raise
+            wall_s = time.monotonic() - started
+            found = recommend.build(
+                result,
+                study=study.name,
+                script=store.study(study.name).script,
+                command=request.target.shown,
+                wall_s=wall_s,
+                error_band_note=prepared.band_note,
+            )
+            path = output_path(request, study.name)
+            recommendation.save(found, path)
+            store.save_recommendation(study.id, path.read_text(encoding="utf-8"))
+            done = StudyState.stopped if result.stopped else StudyState.done
+            store.set_state(study.id, done)
+    finally:
+        store.close()
+    return Tuned(study=study, result=result, recommendation=found, path=path, wall_s=wall_s)
+
+
+def drive(
+    store: Store,
+    study: Study,
+    prepared: Prepared,
+    runner: Runner,
+    view: View,
+    held: lease.Lease,
+    started: float,
+) -> Result:
+    """Answer the search's proposals from the history or by trials, until it has a result."""
+    history_of: defaultdict[tuple[str, str, str], deque[Measurement]] = defaultdict(deque)
+    stored = store.trials(study.id)
+    for trial in stored:
+        measurement = trial.measurement
+        if (
+            trial.state is TrialState.finished
+            and measurement is not None
+            and measurement.outcome is not Outcome.interrupted
+        ):
+            key = (str(trial.phase), trial.setting.key(), trial.numerics)
+            history_of[key].append(measurement)
+    mirror = studies_mirror.Mirror(store.url, study.name)
+    mirror.reconcile(stored)
+    steps = phases.search(
+        prepared.machine,
+        runner.request.options,
+        clock=lambda: time.monotonic() - started,
+        ratio_band=prepared.ratio_band,
+        throughput_band=prepared.throughput_band,
+        stop=lambda: runner.stops.after_trial,
+    )
+    told_facts = False
+    number = 0
+    try:
+        proposal = next(steps)
+        while True:
+            key = (str(proposal.phase), proposal.setting.key(), proposal.numerics)
+            earlier = history_of[key]
+            replayed = bool(earlier)
+            if replayed:
+                measurement = earlier.popleft()
+            else:
+                held.check()
+                trial = store.start_trial(
+                    study.id, proposal.phase, proposal.setting, proposal.numerics
+                )
+                number = trial.number
+                view.trial_started(number, proposal)
+                measurement = runner.run(number, proposal)
+                mirror.add(store.finish_trial(trial.id, measurement))
+            runner.learn(measurement)
+            if not told_facts and runner.facts is not None:
+                told_facts = True
+                view.facts(runner.facts, measurement)
+                if not replayed:
+                    script = script_identity.with_files(prepared.script, runner.modules)
+                    store.save_script(study.id, script)
+            view.trial_finished(number, proposal, measurement, replayed)
+            number += 1
+            proposal = steps.send(measurement)
+    except StopIteration as end:
+        if mirror.problem:
+            view.say(f"note: Optuna's copy of the history lags behind: {mirror.problem}")
+        result: Result = end.value
+        return result
+
+
+def child_environment(
+    machine: Machine, python: str, say: Callable[[str], None]
+) -> Mapping[str, str]:
+    """Extra environment of every trial; builds the virtual accelerator on first use."""
+    device = machine.device
+    if device.kind is not DeviceKind.virtual:
+        return {}
+    assert device.model is not None and device.memory_total_bytes is not None
+    folder = virtual_build.ensure_built(python, say)
+    spec = probes_virtual.virtual_device(device.model, device.memory_total_bytes, True)
+    return virtual_device.child_environment(spec, folder)
+
+
+def output_path(request: Request, study: str) -> Path:
+    """Where the JSON goes; raises UsageError rather than overwrite another study's file."""
+    path = Path(request.output or f"autoamp-{study}.json")
+    if path.exists():
+        owner = recommendation.study_of(path)
+        if owner != study:
+            raise UsageError(
+                f"{path} exists and belongs to "
+                + (f"study {owner}" if owner else "something else than autoamp"),
+                slug="output-exists",
+                remedy="give --output another path, or move the file",
+            )
+    return path
