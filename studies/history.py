@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from autoamp.measurement import Outcome, Phase
 from autoamp.probes.facts import Identity
 from autoamp.settings import Level
-from autoamp.studies.records import Study, StudyState, TrialScalars
+from autoamp.studies.records import Study, StudyState, Trial, TrialScalars
 from autoamp.studies.script_identity import ScriptIdentity, changes_since
 
 KILLED = "stopped (killed)"
@@ -44,6 +44,15 @@ def gain_against_fp32(trials: Sequence[TrialScalars]) -> float | None:
     return top / base if top and base else None
 
 
+def fp32_of(trials: Sequence[Trial]) -> float | None:
+    """Throughput of the FP32 baseline, samples/s; for a table that has the full trials."""
+    for trial in reversed(trials):
+        m = trial.measurement
+        if trial.phase is Phase.baseline and trial.setting.amp_level is Level.O0 and m and m.ok:
+            return m.throughput_samples_per_s
+    return None
+
+
 def what_changed(
     studies: Sequence[Study], machine: Identity, script: ScriptIdentity
 ) -> tuple[str, tuple[str, ...]] | None:
@@ -55,9 +64,7 @@ def what_changed(
     return None
 
 
-def study_differences(
-    study: Study, machine: Identity, script: ScriptIdentity
-) -> tuple[str, ...]:
+def study_differences(study: Study, machine: Identity, script: ScriptIdentity) -> tuple[str, ...]:
     """What differs between a stored study and the machine and script at hand."""
     return (*machine.differences(study.machine), *changes_since(study.script, script))
 

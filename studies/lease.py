@@ -130,9 +130,8 @@ def acquire(
     """
     for _ in range(5):
         held = store.lease(study_id)
-        if held is not None:
-            if is_alive(held) or _beats_on(store, held, beat_s):
-                raise _in_use(store, held)
+        if held is not None and (is_alive(held) or _beats_on(store, held, beat_s)):
+            raise _in_use(store, held)
         row = _ours(study_id)
         if store.take_lease(row, instead_of=held):
             store.mark_lost(study_id)

@@ -24,9 +24,6 @@ MIRRORED = (Phase.baseline, Phase.ceiling, Phase.search)
 """Phases whose trials are points of the search. Confirm runs repeat settings, scan, numerics and
 drift runs measure something else than speed."""
 
-NO_JUDGEMENT = (Outcome.interrupted, Outcome.crashed, Outcome.timed_out, Outcome.no_steps)
-"""Ends that say nothing of the setting for sure; mirrored as FAIL, which teaches no sampler."""
-
 TIMEOUT_S = 5
 """How long the mirror waits for a locked SQLite file: shorter than the store, it can catch up."""
 
@@ -98,9 +95,7 @@ class Mirror:
 
     def _open(self, url: str, study_name: str) -> None:
         arguments = {"timeout": TIMEOUT_S} if url.startswith("sqlite") else {}
-        self._storage = optuna.storages.RDBStorage(
-            url, engine_kwargs={"connect_args": arguments}
-        )
+        self._storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": arguments})
         study = optuna.create_study(
             storage=self._storage,
             study_name=study_name,
@@ -115,7 +110,6 @@ class Mirror:
                 )
                 return
             study.set_user_attr("made_by", "autoamp")
-            study.set_metric_names(["throughput_samples_per_s"])
         self._study = study
 
     def _give_up(self, verb: str, error: Exception) -> None:
@@ -132,8 +126,8 @@ def as_optuna(trial: Trial) -> FrozenTrial:
     """An ended trial as Optuna keeps it.
 
     Only an ok trial has a value. A setting that failed is PRUNED with a violated constraint:
-    Optuna's TPE learns from that, and nothing is invented. Ends that are no verdict on the
-    setting are FAIL.
+    Optuna's TPE learns from that, and nothing is invented. An interrupted trial is FAIL, which
+    teaches nothing: it was no verdict on the setting.
     """
     measurement = trial.measurement
     if measurement is None:
@@ -143,7 +137,7 @@ def as_optuna(trial: Trial) -> FrozenTrial:
     state, constraints = TrialState.PRUNED, {str(measurement.outcome): 1.0}
     if value is not None:
         state, constraints = TrialState.COMPLETE, {}
-    elif measurement.ok or measurement.outcome in NO_JUDGEMENT:
+    elif measurement.ok or measurement.outcome is Outcome.interrupted:
         state, constraints = TrialState.FAIL, {}
     attributes: dict[str, Any] = {
         _KEY: _key(trial),

@@ -8,6 +8,7 @@ import difflib
 import os
 import sqlite3
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from autoamp.studies.storage_url import StorageUrl, parse
 
 Rows = list[dict[str, Any]]
 R = TypeVar("R", bound="Reader")
+T = TypeVar("T")
 
 _STUDY = (
     "SELECT id, name, script_path, arguments, device, machine, script, options, space, state, "
@@ -159,7 +161,9 @@ class Reader:
             remedy="did you mean " + " or ".join(near) + "?" if near else "autoamp studies list",
         )
 
-    def _read(self, what: str, key: object, read: Any, row: dict[str, Any]) -> Any:
+    def _read(
+        self, what: str, key: object, read: Callable[[codec.Row], T], row: dict[str, Any]
+    ) -> T:
         try:
             return read(row)
         except (ValueError, TypeError, KeyError) as e:

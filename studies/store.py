@@ -96,9 +96,7 @@ class Store(Reader):
         """Store the recommendation, in place of an earlier one."""
         self._update_study(study_id, recommendation=codec.storable(json_text))
 
-    def start_trial(
-        self, study_id: int, phase: Phase, setting: Setting, numerics: str
-    ) -> Trial:
+    def start_trial(self, study_id: int, phase: Phase, setting: Setting, numerics: str) -> Trial:
         """Store a running trial under the study's next number; ``numerics`` is one of NUMERICS."""
         if numerics not in NUMERICS:
             raise ValueError(f"numerics {numerics!r}, expected one of {NUMERICS}")
@@ -144,10 +142,8 @@ class Store(Reader):
                 )
             )
             if changed.rowcount:
-                study_id = connection.scalar(
-                    sa.select(table.c.study_id).where(table.c.id == trial_id)
-                )
-                self._touch(connection, study_id)
+                study_id = sa.select(table.c.study_id).where(table.c.id == trial_id)
+                self._touch(connection, connection.execute(study_id).scalar_one())
         if not changed.rowcount:
             raise StorageError(
                 f"trial {trial_id} of {self.where.shown} is not running: it was ended, or its "
@@ -192,9 +188,7 @@ class Store(Reader):
         try:
             with self._transaction() as connection:
                 if instead_of is None:
-                    connection.execute(
-                        sa.insert(table).values(study_id=row.study_id, **values)
-                    )
+                    connection.execute(sa.insert(table).values(study_id=row.study_id, **values))
                     return True
                 changed = connection.execute(
                     sa.update(table)
@@ -334,7 +328,8 @@ def _prepare(store: Store, create: bool) -> None:
 def _revision(connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table(migrations.VERSION_TABLE):
         return None
-    return connection.scalar(sa.text(f"SELECT version_num FROM {migrations.VERSION_TABLE}"))
+    found = connection.scalar(sa.text(f"SELECT version_num FROM {migrations.VERSION_TABLE}"))
+    return None if found is None else str(found)
 
 
 def _engine(where: StorageUrl) -> sa.Engine:
