@@ -1,10 +1,11 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 import autoamp
 import autoamp.probes
 import autoamp.studies
-import pytest
 
 if sys.version_info >= (3, 11):
     import tomllib

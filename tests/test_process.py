@@ -105,7 +105,12 @@ def test_terminate_then_kill_after_the_grace_period(tmp_path: Path) -> None:
 
 
 def test_terminate_lets_a_handler_run(tmp_path: Path) -> None:
-    code = "import signal,sys,time; signal.signal(15, lambda *a: sys.exit(3)); print('ready', flush=True); time.sleep(600)"
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(15, lambda *a: sys.exit(3))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
     with start(tmp_path, code) as child:
         wait_for("ready", tmp_path / "log.txt")
         child.terminate()

@@ -1,0 +1,337 @@
+"""Outcomes from event files: written here as the child writes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoamp import collect, wire
+from autoamp.launch import Ended
+from autoamp.measurement import Label, Outcome
+from autoamp.process import Exit
+from autoamp.settings import Dtype, Level, Setting
+
+VIRTUAL = wire.VirtualDevice(
+    name="Tesla T4",
+    alias="t4",
+    architecture="Turing",
+    compute_capability=(7, 5),
+    memory_bytes=2**34,
+    bandwidth_bytes_per_s=320e9,
+    flops_per_s={"float32": 8.1e12},
+)
+PADDLE = {"kind": "paddle", "version": "3.3.1", "caveats": ["c"], "tf32_matmul": False}
+FP16 = Setting(amp_level=Level.O1, dtype=Dtype.float16)
+
+
+def end(reason: str = "steps_reached", **values: Any) -> dict[str, Any]:
+    event: dict[str, Any] = {
+        "kind": "end",
+        "reason": reason,
+        "steps": 25,
+        "blocks": [[1.0, 100, 10], [1.0, 110, 10]],
+        "window_wall_s": 2.0,
+        "data_wait_s": 0.5,
+        "losses": [[0, 2.0], [1, 1.5], [2, 1.0]],
+        "skipped_steps": 0,
+        "scales": [],
+        "memory": {"allocated_peak_bytes": 10, "reserved_peak_bytes": 20},
+        "facts": {
+            "calls_auto_cast": True,
+            "calls_scaler": True,
+            "calls_decorate": False,
+            "uses_hapi": False,
+            "uses_to_static": False,
+            "own_level": None,
+            "own_dtype": None,
+            "optimizer": "AdamW",
+            "optimizer_has_master_weights": True,
+            "loaders": [
+                {
+                    "ordinal": 0,
+                    "kind": "BatchSampler",
+                    "site": "train.py:3",
+                    "batch_size": 10,
+                    "dataset_length": 100,
+                    "tunable": True,
+                    "reason": None,
+                    "delivered": 10,
+                }
+            ],
+        },
+        "dataset_restarts": 1,
+        "modules": [],
+    }
+    event.update(values)
+    return event
+
+
+def state(**values: Any) -> dict[str, Any]:
+    event = {
+        "kind": "state",
+        "scaler_enabled": True,
+        "scalers": 1,
+        "parameter_dtypes": {"float32": 4},
+        "on_device": True,
+    }
+    return {**event, **values}
+
+
+def ops(**calls: list[int]) -> dict[str, Any]:
+    return {"kind": "op_counts", "ops": calls}
+
+
+def exit_of(
+    code: int | None = 0, signal: int | None = None, killed: bool = False, **flags: bool
+) -> Ended:
+    return Ended(
+        exit=Exit(code=code, signal=signal, killed_by_us=killed, left_behind=0),
+        timed_out=flags.get("timed_out", False),
+        interrupted=flags.get("interrupted", False),
+        started_s=0.0,
+        wall_s=5.0,
+        limit_s=60.0,
+    )
+
+
+def make(
+    tmp_path: Path,
+    events: list[dict[str, Any]],
+    ended: Ended | None = None,
+    *,
+    setting: Setting | None = None,
+    log: str = "",
+    virtual: bool = False,
+    numerics: bool = True,
+) -> Any:
+    plan = wire.Plan(
+        trial_dir=str(tmp_path),
+        device="virtual" if virtual else "cpu",
+        virtual=None
+        if not virtual
+        else wire.VirtualDevice(**{**vars(VIRTUAL), "numerics": numerics}),
+        setting={} if setting is None else setting.to_json(),
+    )
+    if events:
+        lines = [json.dumps({"t": float(i), **event}) for i, event in enumerate(events)]
+        (tmp_path / "events-12.jsonl").write_text("\n".join(lines) + '\n{"kind": "torn')
+    (tmp_path / wire.LOG_FILE).write_text(log)
+    return collect.collect(plan, ended or exit_of())
+
+
+def test_numbers_of_a_good_run(tmp_path: Path) -> None:
+    m = make(tmp_path, [PADDLE, {"kind": "first_step"}, state(), end()])
+    assert (m.outcome, m.reason) == (Outcome.ok, None)
+    assert m.throughput_samples_per_s == pytest.approx(105.0)
+    assert m.throughput_spread == pytest.approx(10 / 2 / 105)
+    assert m.data_wait_share == pytest.approx(0.25)
+    assert (m.batch_size, m.steps_done, m.steps_timed, m.samples_timed) == (10, 25, 20, 210)
+    assert m.losses == (2.0, 1.5, 1.0)
+    assert (m.memory_allocated_peak_bytes, m.memory_reserved_peak_bytes) == (10, 20)
+    assert m.caveats == ("c",)
+    assert m.tf32_matmul is False
+    assert m.startup_s == 1.0
+    assert {m.time_label, m.memory_label, m.numerics_label} == {Label.measured}
+
+
+def test_labels_of_a_virtual_device(tmp_path: Path) -> None:
+    m = make(tmp_path, [PADDLE, state(), end()], virtual=True)
+    assert (m.time_label, m.memory_label, m.numerics_label) == (
+        Label.modelled,
+        Label.counted,
+        Label.emulated,
+    )
+    assert m.data_wait_share is None and m.data_wait_reason
+
+
+def test_planning_computes_no_losses(tmp_path: Path) -> None:
+    bad = end(losses=[[0, float("nan")]] * 3, scales=[[0, 1e-9]], skipped_steps=9)
+    m = make(tmp_path, [PADDLE, state(), bad], virtual=True, numerics=False)
+    assert m.outcome is Outcome.ok
+    assert m.numerics_label is Label.not_computed
+    assert (m.losses, m.loss_scales, m.skipped_steps) == ((), (), 0)
+
+
+GOOD_FP16 = [PADDLE, ops(matmul_v2=[3, 0, 0, 0]), state()]
+
+CASES: dict[str, tuple[dict[str, Any], Outcome, str]] = {
+    "interrupted": (
+        {"events": [PADDLE], "ended": exit_of(None, 9, True, interrupted=True)},
+        Outcome.interrupted,
+        "user",
+    ),
+    "time-out": (
+        {"events": [PADDLE], "ended": exit_of(None, 9, True, timed_out=True)},
+        Outcome.timed_out,
+        "no optimizer step",
+    ),
+    "time-out before paddle": (
+        {"events": [{"kind": "armed"}], "ended": exit_of(None, 9, True, timed_out=True)},
+        Outcome.timed_out,
+        "paddle was never imported",
+    ),
+    "hooks never loaded": ({"events": []}, Outcome.no_steps, "python -I"),
+    "no paddle in it": ({"events": [{"kind": "armed"}]}, Outcome.no_steps, "importing paddle"),
+    "no step": ({"events": [PADDLE]}, Outcome.no_steps, "without one optimizer step"),
+    "too few steps": (
+        {"events": [PADDLE, state(), end("script_end", steps=3, blocks=[])]},
+        Outcome.too_few_steps,
+        "3 steps",
+    ),
+    "ended by itself with enough": (
+        {"events": [PADDLE, state(), end("script_end")]},
+        Outcome.ok,
+        "",
+    ),
+    "crash": (
+        {
+            "events": [
+                PADDLE,
+                {"kind": "exception", "type": "ValueError", "message": "bad\nx", "traceback": ""},
+            ],
+            "ended": exit_of(1),
+        },
+        Outcome.crashed,
+        "ValueError: x",
+    ),
+    "crash in C++": (
+        {"events": [PADDLE], "ended": exit_of(None, 11)},
+        Outcome.crashed,
+        "signal 11",
+    ),
+    "own exit code": (
+        {"events": [PADDLE], "ended": exit_of(3), "log": "usage: train.py\nneed --data\n"},
+        Outcome.crashed,
+        "exit code 3: need --data",
+    ),
+    "host memory": (
+        {"events": [PADDLE], "ended": exit_of(None, 9)},
+        Outcome.host_memory,
+        "memory",
+    ),
+    "out of memory, caught by the script": (
+        {
+            "events": [PADDLE],
+            "ended": exit_of(1),
+            "log": "OSError: (External) ResourceExhaustedError: Out of memory error on GPU 0.\n",
+        },
+        Outcome.out_of_memory,
+        "before the first step",
+    ),
+    "out of memory while hanging": (
+        {
+            "events": [PADDLE],
+            "ended": exit_of(None, 9, True, timed_out=True),
+            "log": "Fail to alloc memory of 12 size\n",
+        },
+        Outcome.out_of_memory,
+        "Fail to alloc",
+    ),
+    "not a number": (
+        {
+            "events": [
+                PADDLE,
+                state(),
+                end(losses=[[0, 1.0], [1, float("nan")], [2, float("inf")]]),
+            ]
+        },
+        Outcome.not_finite,
+        "step 1",
+    ),
+    "one bad loss that recovers": (
+        {
+            "events": [
+                PADDLE,
+                state(),
+                end(losses=[[0, 1.0], [1, float("inf")], [2, 1.0], [3, 1.0], [4, 1.0]]),
+            ]
+        },
+        Outcome.ok,
+        "",
+    ),
+    "scale collapsed": (
+        {"events": [*GOOD_FP16, end(scales=[[0, 65536.0], [20, 1e-3]])], "setting": FP16},
+        Outcome.scale_collapsed,
+        "0.001",
+    ),
+    "every step skipped": (
+        {
+            "events": [*GOOD_FP16, end(scales=[[0, 65536.0], [20, 8.0]], skipped_steps=24)],
+            "setting": FP16,
+        },
+        Outcome.scale_collapsed,
+        "24 of 25",
+    ),
+    "no half-precision operator": (
+        {
+            "events": [PADDLE, ops(matmul_v2=[0, 0, 3, 0]), state(), end()],
+            "setting": FP16,
+        },
+        Outcome.not_effective,
+        "0 operator calls in float16",
+    ),
+    "scaler disabled itself": (
+        {
+            "events": [
+                PADDLE,
+                ops(matmul_v2=[3, 0, 0, 0]),
+                state(scaler_enabled=False),
+                end(),
+            ],
+            "setting": FP16,
+        },
+        Outcome.not_effective,
+        "GradScaler",
+    ),
+    "parameters stayed in FP32": (
+        {
+            "events": [*GOOD_FP16, end()],
+            "setting": Setting(amp_level=Level.O2, dtype=Dtype.float16),
+        },
+        Outcome.not_effective,
+        "decorate",
+    ),
+    "FP32 asked, half precision seen": (
+        {
+            "events": [*GOOD_FP16, end()],
+            "setting": Setting(amp_level=Level.O0, dtype=Dtype.float32),
+        },
+        Outcome.not_effective,
+        "O0",
+    ),
+    "batch size unchanged": (
+        {"events": [PADDLE, state(), end()], "setting": Setting(batch_size=64)},
+        Outcome.not_effective,
+        "batch_size: wanted 64, seen 10",
+    ),
+    "trained on another device": (
+        {"events": [PADDLE, state(on_device=False), end()]},
+        Outcome.not_effective,
+        "device",
+    ),
+    "effective": ({"events": [*GOOD_FP16, end()], "setting": FP16}, Outcome.ok, ""),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outcomes(name: str, tmp_path: Path) -> None:
+    values, outcome, reason = CASES[name]
+    m = make(tmp_path, **values)
+    assert m.outcome is outcome, m.reason
+    assert reason in (m.reason or "")
+    if outcome is Outcome.ok:
+        assert m.reason is None
+
+
+def test_the_process_that_trained_is_the_one_that_counts(tmp_path: Path) -> None:
+    (tmp_path / "events-3.jsonl").write_text(json.dumps({"kind": "armed", "t": 0.0}) + "\n")
+    m = make(tmp_path, [PADDLE, state(), end()])
+    assert m.outcome is Outcome.ok and m.steps_done == 25
+
+
+def test_timed_window(tmp_path: Path) -> None:
+    events = [PADDLE, {"kind": "window_start"}, {"kind": "block"}, {"kind": "block"}, end()]
+    make(tmp_path, events)
+    assert collect.timed_window(str(tmp_path)) == (1.0, 3.0)
+    assert collect.timed_window(str(tmp_path / "..")) is None
