@@ -147,7 +147,7 @@ def main() -> int:
     status: int | None = None
     while status is None:
         wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ready, _, _ = select.select([channel, wake_read], [], [], wait)
+        ready, _, _ = select.select([channel.fileno(), wake_read], [], [], wait)
         if wake_read in ready:
             try:
                 os.read(wake_read, 4096)
@@ -156,7 +156,7 @@ def main() -> int:
         status = reap_others(child)
         if status is not None:
             break
-        if channel in ready:
+        if channel.fileno() in ready:
             try:
                 order = channel.recv(16)
             except OSError:
