@@ -26,6 +26,7 @@ from autoamp.probes.sampler import Sampler
 from autoamp.studies import history, lease, phases, recommend, recommendation, script_identity
 from autoamp.studies import mirror as studies_mirror
 from autoamp.studies.proposal import NUMERICS_PLANNING, Options, Proposal, Result
+from autoamp.studies.reading import open_reader
 from autoamp.studies.records import NewStudy, Study, StudyState, TrialState
 from autoamp.studies.script_identity import ScriptIdentity
 from autoamp.studies.store import Store, open_store
@@ -197,9 +198,8 @@ def loader_plans(facts: ScriptFacts | None) -> tuple[wire.LoaderPlan, ...]:
 
 def trials_folder(storage: str, study: str) -> Path:
     """Logs and plans of a study's trials: ``.autoamp/STUDY`` beside the database file."""
-    base = Path.cwd()
-    if storage.startswith("sqlite:///"):
-        base = Path(storage[len("sqlite:///") :]).absolute().parent
+    file = storage_file(storage)
+    base = Path.cwd() if file is None else Path(file).absolute().parent
     return base / ".autoamp" / study
 
 
@@ -283,7 +283,6 @@ def open_study(store: Store, request: Request, prepared: Prepared) -> Opened:
         if same:
             different = history.study_differences(same[-1], identity, prepared.script)
             notes = (f"not continuing {same[-1].name}: " + "; ".join(different),)
-    device = prepared.machine.device
     name = request.study or script_identity.default_name(
         request.target.entry,
         request.target.arguments,
@@ -480,3 +479,33 @@ def output_path(request: Request, study: str) -> Path:
                 remedy="give --output another path, or move the file",
             )
     return path
+
+
+def describe_plan(request: Request) -> tuple[str, ...]:
+    """``--dry-run``: what would run and about how long, nothing started and nothing written."""
+    prepared = prepare(request)
+    machine = prepared.machine
+    seconds_per_trial = None
+    if Path(storage_file(request.storage) or "").is_file():
+        with open_reader(request.storage) as reader:
+            found = reader.find_matching(machine.identity, prepared.script)
+            walls = (
+                []
+                if found is None
+                else [
+                    t.measurement.wall_s
+                    for t in reader.trials(found.id)
+                    if t.measurement is not None and t.measurement.ok
+                ]
+            )
+        seconds_per_trial = sum(walls) / len(walls) if walls else None
+    return (
+        f"would tune {request.target.shown} on {device_label(machine)}, "
+        f"history in {request.storage}",
+        phases.plan_line(machine, request.options, seconds_per_trial=seconds_per_trial),
+    )
+
+
+def storage_file(url: str) -> str | None:
+    """The path of an SQLite URL, None for a server."""
+    return url[len("sqlite:///") :] if url.startswith("sqlite:///") else None

@@ -174,7 +174,7 @@ def tune(
             tuned = tune(request, view, stops)
     except Interrupted:
         print(
-            "autoamp: stopped; every finished trial is stored, the same command goes on from there",
+            "autoamp: stopped; finished trials are stored, the same command goes on from there",
             file=sys.stderr,
         )
         raise typer.Exit(errors.EXIT_INTERRUPTED) from None

@@ -1,0 +1,228 @@
+"""``autoamp run``: the full training with a recommended setting, the script's own exit code."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoamp import collect, launch, wire
+from autoamp.errors import MachineError
+from autoamp.launch import Target
+from autoamp.probes import machine as probes_machine
+from autoamp.probes import virtual as probes_virtual
+from autoamp.probes.facts import DeviceKind, Machine, Severity
+from autoamp.process import Exit, run_foreground
+from autoamp.settings import Setting
+from autoamp.studies import recommend, script_identity
+from autoamp.studies.recommendation import Recommendation, Recommended
+from autoamp.virtual import build as virtual_build
+from autoamp.virtual import device as virtual_device
+
+EXIT_OWN_FAILURE = 125
+"""``run`` passes the script's codes through and keeps 125 to 127 for itself, as env(1) does."""
+EXIT_CANNOT_START = 126
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullRun:
+    """What is about to run, and what a person should know first."""
+
+    target: Target
+    machine: Machine
+    recommended: Recommended
+    setting: Setting
+    notes: tuple[str, ...]
+
+
+def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: bool) -> FullRun:
+    """Choose device and setting, and say what differs from what was tuned.
+
+    Raises MachineError if the machine has no Paddle or refuses the setting's precision.
+    """
+    machine = probes_machine.probe(device, target.python)
+    notes: list[str] = []
+    if machine.paddle.version is None:
+        raise MachineError(
+            f"no Paddle in {target.python}",
+            slug="no-paddle",
+            remedy="install it there, or give --python the interpreter that has it",
+        )
+    for problem in machine.problems:
+        if problem.severity is Severity.blocker:
+            raise MachineError(problem.sentence, slug=problem.slug, remedy=problem.remedy)
+    tuned_virtually = config.machine.device_kind == "virtual"
+    here_virtual = machine.device.kind is DeviceKind.virtual
+    planned_for = config.machine.identity.device
+    if (
+        here_virtual
+        and tuned_virtually
+        and device == "auto"
+        and planned_for.startswith("virtual:")
+    ):
+        # Nothing better here: play the GPU that the config was planned for.
+        machine = probes_machine.probe(planned_for, target.python)
+    if tuned_virtually and not here_virtual:
+        notes.append(
+            f"this config was planned for a virtual {config.machine.device}, never measured on a "
+            f"GPU; it now runs on {machine.device.name}"
+        )
+    elif here_virtual:
+        notes.append(
+            f"no accelerator found: training runs on a virtual {machine.device.name}, emulated on "
+            "the CPU and slower than plain CPU training; its results are those of the emulated "
+            "precision"
+        )
+    if here_virtual or not tuned_virtually:
+        different = machine.identity.differences(recommend.identity_of(config.machine.identity))
+        notes += [f"tuned on another machine: {x}" for x in different]
+    script = script_identity.identify(
+        target.entry, is_module=target.is_module, arguments=target.arguments, cwd=target.cwd
+    )
+    notes += script_notes(config, script)
+    recommended = config.chosen(keep_batch=keep_batch)
+    setting = recommended.setting
+    if setting.is_mixed and setting.amp_level is not None and setting.dtype is not None:
+        verdict = machine.verdict(setting.amp_level, setting.dtype)
+        if verdict is not None and not verdict.allowed and not verdict.forcible:
+            raise MachineError(
+                f"{setting.precision()} is refused on {machine.device.name}: {verdict.reason}",
+                slug="refused-precision",
+                remedy=verdict.instead or "tune on this machine",
+            )
+    own = config.as_written.batch_size
+    if setting.batch_size is not None and own is not None and setting.batch_size != own:
+        notes.append(
+            f"batch size changed from {own} to {setting.batch_size} (--keep-batch leaves it)"
+        )
+        if config.learning_rate_advice:
+            notes.append(config.learning_rate_advice)
+    return FullRun(
+        target=target,
+        machine=machine,
+        recommended=recommended,
+        setting=setting,
+        notes=tuple(notes),
+    )
+
+
+def script_notes(
+    config: Recommendation, script: script_identity.ScriptIdentity
+) -> tuple[str, ...]:
+    """What differs between the script that was tuned and the one at hand."""
+    then = {f.path: f.sha256 for f in config.script.files}
+    now = {f.path: f.sha256 for f in script.files}
+    notes = []
+    if os.path.basename(config.script.entry) != os.path.basename(script.entry):
+        notes.append(f"tuned for another script: {config.script.entry}, not {script.entry}")
+    changed = sorted(p for p in then.keys() & now.keys() if then[p] != now[p])
+    notes += [f"changed since it was tuned: {path}" for path in changed]
+    if config.script.arguments != script.arguments:
+        notes.append(
+            "other arguments than when it was tuned: "
+            + (" ".join(config.script.arguments) or "none")
+        )
+    return tuple(notes)
+
+
+def run(full: FullRun, config: Recommendation, say: Callable[[str], None]) -> int:
+    """Train; returns the script's exit code (128 + n for signal n), or 126 if it cannot start."""
+    device = full.machine.device
+    hooks = config.script.hooks
+    mixed = full.setting.is_mixed
+    virtual = None
+    extra: Mapping[str, str] = {}
+    if device.kind is DeviceKind.virtual:
+        assert device.model is not None and device.memory_total_bytes is not None
+        virtual = probes_virtual.virtual_device(device.model, device.memory_total_bytes, True)
+        folder = virtual_build.ensure_built(full.target.python, say)
+        extra = virtual_device.child_environment(virtual, folder)
+    trial_dir = Path.cwd() / ".autoamp" / f"run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    trial_dir.mkdir(parents=True, exist_ok=True)
+    plan = wire.Plan(
+        trial_dir=str(trial_dir),
+        mode="run",
+        device="virtual" if virtual else launch.child_device(device.paddle_name),
+        virtual=virtual,
+        setting=full.setting.to_json(),
+        templated=launch.templated_knobs(full.target.arguments),
+        outside_auto_cast=mixed and not hooks.calls_auto_cast,
+        outside_scaler=mixed and not hooks.calls_scaler and not hooks.uses_hapi,
+        outside_decorate=mixed and not hooks.calls_decorate and not hooks.uses_hapi,
+        loaders=tuple(
+            wire.LoaderPlan(ordinal=x.ordinal, kind=x.kind, site=x.site) for x in hooks.loaders
+        ),
+        restart_dataset=False,
+        divert_files=False,
+    )
+    env = launch.environment(wire.write_plan(plan), device.paddle_name, extra)
+    if "PYTHONUNBUFFERED" not in os.environ:
+        # Its output goes to the user's own terminal or pipe, as buffered as ever.
+        env.pop("PYTHONUNBUFFERED", None)
+    started = time.monotonic()
+    try:
+        done = run_foreground(
+            launch.command(full.target, full.setting), env=env, cwd=full.target.cwd
+        )
+    except OSError as error:
+        say(f"cannot start {full.target.python}: {error}")
+        return EXIT_CANNOT_START
+    summarise(trial_dir, plan, full, done, time.monotonic() - started, say)
+    return done.code if done.code is not None else 128 + (done.signal or 0)
+
+
+def summarise(
+    trial_dir: Path,
+    plan: wire.Plan,
+    full: FullRun,
+    done: Exit,
+    wall_s: float,
+    say: Callable[[str], None],
+) -> None:
+    """Hold what the training showed against what the trial promised; also as JSON."""
+    ended = launch.Ended(
+        exit=done, timed_out=False, interrupted=False, started_s=0.0, wall_s=wall_s, limit_s=None
+    )
+    seen = collect.collect(plan, ended)
+    promised = full.recommended.measured
+    peak = seen.memory_reserved_peak_bytes or seen.memory_allocated_peak_bytes
+    summary = {
+        "schema": 1,
+        "exit_code": done.code,
+        "signal": done.signal,
+        "wall_s": wall_s,
+        "steps": seen.steps_done,
+        "skipped_steps": seen.skipped_steps,
+        "final_loss_scale": seen.final_loss_scale,
+        "last_loss": seen.losses[-1] if seen.losses else None,
+        "memory_peak_bytes": peak,
+        "promised_memory_peak_bytes": promised.memory.peak_bytes,
+        "setting": full.setting.to_json(),
+    }
+    path = trial_dir / wire.SUMMARY_FILE
+    path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    if seen.steps_done:
+        parts = [f"{seen.steps_done} steps", f"{seen.skipped_steps} skipped"]
+        if seen.final_loss_scale is not None:
+            parts.append(f"final loss scale {seen.final_loss_scale:g}")
+        if peak and promised.memory.peak_bytes:
+            parts.append(
+                f"peak memory {peak / 2**30:.2f} GiB "
+                f"(trial {promised.memory.peak_bytes / 2**30:.2f})"
+            )
+        say("autoamp run: " + ", ".join(parts) + f"; {path}")
+    for warning in warnings(seen):
+        say(f"autoamp run: warning: {warning}")
+
+
+def warnings(seen: collect.Measurement) -> tuple[str, ...]:
+    """What went wrong although the script ended."""
+    out = []
+    if seen.final_loss_scale is not None and seen.final_loss_scale < collect.COLLAPSED_SCALE:
+        out.append(
+            f"the loss scale fell to {seen.final_loss_scale:g}: training does not learn any more"
+        )
+    if seen.losses and seen.losses[-1] != seen.losses[-1]:
+        out.append("the last loss that was looked at is not a number")
+    return tuple(out)
