@@ -1,0 +1,230 @@
+"""The verdict in words, each sentence derived from something that was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autoamp.measurement import Measurement, OpCalls
+from autoamp.settings import Level, Setting
+from autoamp.studies.confirm import Interval, is_gain
+from autoamp.studies.proposal import Choice, recipe
+
+if TYPE_CHECKING:
+    from autoamp.studies.proving import Picks
+    from autoamp.studies.session import Candidate, Session
+
+DATA_WAIT_SHARE = 0.3
+"""From here on waiting for data is named as the cause: no precision makes data arrive faster."""
+
+LAUNCH_BOUND_GROWTH = 1.7
+"""Twice the batch gives this much throughput: the step takes hardly longer, so the device idles
+between kernels."""
+
+FEW_LOW_CALLS = 0.2
+
+
+def explain(
+    s: Session, verdict: str, best: Choice, mixed: Choice | None, stopped: str | None
+) -> tuple[str, tuple[str, ...]]:
+    """The headline and the sentences below it."""
+    why: list[str] = []
+    name = best.setting.describe()
+    if verdict == "use":
+        ratio = best.against_fp32 or best.against_as_written
+        against = "FP32" if best.against_fp32 is not None else "the script as written"
+        headline = f"use {name}"
+        if ratio is not None:
+            why.append(f"{ratio_text(ratio)} the throughput of {against}")
+        why.append(best.reason)
+        if s.fp32_reason is not None:
+            why.append(s.fp32_reason)
+    elif verdict == "keep_as_written":
+        headline = "keep the script as written"
+        why.append(best.reason)
+        if mixed is not None and mixed.against_as_written is not None:
+            ratio = mixed.against_as_written
+            why.append(
+                f"best other mixed precision: {mixed.setting.precision()}, "
+                f"{ratio_text(ratio)} its throughput"
+            )
+    else:
+        headline, found = _keep_fp32(s, best, mixed)
+        why.extend(found)
+    if stopped is not None:
+        why.append(f"{stopped}: chosen from what was measured so far")
+    return headline, tuple(dict.fromkeys(w for w in why if w))
+
+
+def _keep_fp32(s: Session, best: Choice, mixed: Choice | None) -> tuple[str, list[str]]:
+    why: list[str] = []
+    batch = best.setting.batch_size
+    other_batch = batch is not None and batch != s.space.own_batch
+    keep = f"keep FP32, batch {batch}" if other_batch else "keep FP32"
+    if not s.space.mixed:
+        why += [f"{x.what}: {x.reason}" for x in s.space.exclusions if "batch" not in x.what]
+        headline = f"{keep}: mixed precision is not available here"
+        if not why:
+            headline = f"{keep}: no mixed precision was asked for"
+    elif mixed is None:
+        headline = f"{keep}: no mixed precision worked here"
+        why += _what_failed(s)
+    else:
+        ratio = mixed.against_fp32
+        assert ratio is not None
+        headline = f"keep FP32: AMP does not pay here: best {mixed.setting.precision()} is " + (
+            ratio_text(ratio)
+        )
+        if other_batch:
+            headline += f"; batch {batch} does"
+        why += evidence(s, mixed)
+        why += _what_failed(s)
+    if other_batch and best.against_fp32 is not None:
+        why.append(
+            f"batch {batch} instead of {s.space.own_batch} in FP32: "
+            f"{ratio_text(best.against_fp32)}"
+        )
+    return headline, why
+
+
+def evidence(s: Session, mixed: Choice) -> list[str]:
+    """Why mixed precision brings little, from what the runs showed."""
+    out: list[str] = []
+    ratio = mixed.against_fp32
+    assert ratio is not None and s.fp32 is not None
+    if is_gain(ratio, min_gain=s.options.min_gain):
+        out.append(
+            f"FP32 with batch {s.batch_of(s.fp32_setting or Setting())} is slower, but another "
+            "FP32 batch is as fast"
+        )
+    elif ratio.ratio >= 1 + s.options.min_gain:
+        out.append("the gain is inside its own interval, so it may be none")
+    elif ratio.ratio >= 1:
+        out.append(f"the gain is below the least asked for ({s.options.min_gain:.0%}, --min-gain)")
+    wait = s.fp32.data_wait_share
+    if wait is not None and wait >= DATA_WAIT_SHARE:
+        out.append(f"data wait is {wait:.0%} of each step; try a larger num_workers")
+    device = s.machine.device
+    if device.tensor_core_generation == 0:
+        out.append(f"{device.name} has no Tensor Cores")
+    if launch_bound(s):
+        out.append(
+            "twice the batch takes hardly more time: the step is bound by kernel launches, not "
+            "by arithmetic"
+        )
+    busy = s.fp32.utilisation.gpu_percent
+    if busy is not None and busy < 50:
+        out.append(f"the GPU is busy only {busy:.0f} % of the time in FP32")
+    share = low_precision_share(mixed.first.op_calls)
+    if share is not None and share < FEW_LOW_CALLS:
+        out.append(f"only {share:.0%} of the operator calls ran in {mixed.setting.dtype}")
+    if not out:
+        out.append(
+            "no single cause was seen: casts between float32 and the 16-bit type cost what the "
+            "faster operators save"
+            if share is None
+            else f"{share:.0%} of the operator calls ran in {mixed.setting.dtype}, and casts cost "
+            "what they save"
+        )
+    return out
+
+
+def launch_bound(s: Session) -> bool:
+    """True if doubling FP32's batch nearly doubled its throughput at the script's batch."""
+    if s.fp32_setting is None:
+        return False
+    fitting = s.curve(s.fp32_setting).fitting
+    for low, high in zip(fitting, fitting[1:], strict=False):
+        if low.batch == s.batch_of(s.fp32_setting) and low.throughput and high.throughput:
+            growth = high.throughput / low.throughput
+            return growth >= LAUNCH_BOUND_GROWTH * (high.batch / low.batch) / 2
+    return False
+
+
+def low_precision_share(calls: tuple[OpCalls, ...]) -> float | None:
+    """Share of operator calls that ran in a 16-bit type; None without statistics."""
+    low = sum(c.float16 + c.bfloat16 for c in calls)
+    total = low + sum(c.float32 for c in calls)
+    return low / total if total else None
+
+
+def _what_failed(s: Session) -> list[str]:
+    out = []
+    for skipped in s.skipped:
+        if skipped.what in {p.name for p in s.space.mixed}:
+            out.append(f"{skipped.what}: {skipped.reason}")
+    for check in s.drift.values():
+        if check.passed is False:
+            out.append(f"{check.setting.precision()}: {check.why}")
+    for key, reason in s.ruled_out.items():
+        if key not in s.drift and not any(reason in x for x in out):
+            level = Setting.from_json(_loads(key)).precision()
+            out.append(f"{level}: {reason}")
+    return list(dict.fromkeys(out))
+
+
+def _loads(key: str) -> dict[str, object]:
+    import json
+
+    data: dict[str, object] = json.loads(key)
+    return data
+
+
+def why_this_one(s: Session, candidate: Candidate, picks: Picks) -> str:
+    """Why this setting and not the next."""
+    if candidate.setting.key() == picks.reference.setting.key():
+        return "nothing riskier showed a gain over it"
+    faster = [
+        c
+        for c in picks.all()
+        if c.throughput > candidate.throughput and c.setting.key() != candidate.setting.key()
+    ]
+    if faster and candidate.setting.key() == picks.leader.setting.key():
+        other = faster[0].setting.describe()
+        return f"ties with {other}, and is the safer of the two"
+    return "the fastest setting that works, fits and trains"
+
+
+def ratio_text(ratio: Interval) -> str:
+    """``1.80x (95 % interval 1.71 to 1.89)``."""
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.ratio:.2f}x ({ratio.basis})"
+    return f"{ratio.ratio:.2f}x ({ratio.low:.2f} to {ratio.high:.2f}; {ratio.basis})"
+
+
+def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
+    """What a reader must know before trusting the recommendation."""
+    out: list[str] = []
+    changed = not best.setting.is_as_written and best.setting != s.fp32_setting
+    if not best.confirmed and changed:
+        out.append("not confirmed: the recommended setting rests on a single run")
+    if stopped is not None:
+        out.append(f"the search did not run to its end: {stopped}")
+    check = s.drift.get(recipe(best.setting).key())
+    if best.setting.is_mixed:
+        if check is None:
+            out.append("the loss was not compared with FP32's")
+        elif check.passed is None:
+            out.append(f"loss drift: {check.why}")
+        if check is not None and check.own_batch_why is not None and s.virtual:
+            out.append(check.own_batch_why)
+    if s.virtual:
+        out.append(
+            "planned on a virtual device: check on the real one (autoamp tune there, or autoamp "
+            "run watches memory and the loss scale)"
+        )
+    if best.setting.amp_level is Level.O2 and s.facts.optimizer_has_master_weights is None:
+        out.append("whether the optimizer keeps master weights at O2 was not seen")
+    for measurement in (best.first, s.as_written):
+        if measurement is not None:
+            out.extend(_measurement_caveats(measurement))
+    return out
+
+
+def _measurement_caveats(measurement: Measurement) -> list[str]:
+    out = list(measurement.caveats)
+    if measurement.dataset_restarts:
+        out.append(
+            f"the dataset is shorter than a trial: it was restarted "
+            f"{measurement.dataset_restarts} times"
+        )
+    return out

@@ -1,0 +1,315 @@
+"""The state of one search: what was run, what it showed, what is left to spend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+
+from autoamp.measurement import Measurement, Phase, Scan, ScriptFacts
+from autoamp.probes.facts import DeviceKind, Machine
+from autoamp.settings import Setting
+from autoamp.studies.ceilings import Ceiling, Curve, doomed, point
+from autoamp.studies.confirm import Interval, modelled_ratio, single_runs_ratio
+from autoamp.studies.drift import DriftCheck
+from autoamp.studies.loss_scale import ScaleWindow
+from autoamp.studies.proposal import (
+    COUNTED_PHASES,
+    NUMERICS_FULL,
+    NUMERICS_PLANNING,
+    NUMERICS_REAL,
+    Options,
+    Proposal,
+    Skipped,
+    Trial,
+    recipe,
+)
+from autoamp.studies.score import Risk, risk, standing
+from autoamp.studies.space import FP32, Precision, Space
+
+Runs = Generator[Proposal, Measurement, Measurement]
+"""A sub-generator that ends with one measurement."""
+
+PROOF_SHARE = 0.5
+"""At most this share of ``--timeout`` is kept back for drift and confirm runs."""
+
+
+class Stopped(Exception):
+    """The user or the deadline ended the search: choose from what is there."""
+
+
+class Spent(Exception):
+    """The counted trials, or the time meant for them, are used up: go on to the proof."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A measured setting that may win."""
+
+    setting: Setting
+    measurement: Measurement
+    risk: Risk
+
+    @property
+    def throughput(self) -> float:
+        assert self.measurement.throughput_samples_per_s is not None
+        return self.measurement.throughput_samples_per_s
+
+
+class Session:
+    """Everything the phases share. Lives in memory; replaying the same answers rebuilds it."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        options: Options,
+        *,
+        clock: Callable[[], float],
+        ratio_band: float | None,
+        stop: Callable[[], bool],
+    ) -> None:
+        self.machine = machine
+        self.options = options
+        self.ratio_band = ratio_band
+        self._clock = clock
+        self._stop = stop
+        virtual = machine.device.kind is DeviceKind.virtual
+        self.virtual = virtual
+        self.mode = NUMERICS_PLANNING if virtual else NUMERICS_REAL
+        """How time and memory runs are made."""
+        self.stability_mode: str | None = NUMERICS_REAL
+        """How numerics are looked at; None where they cannot be."""
+        if virtual:
+            self.stability_mode = NUMERICS_FULL if machine.device.numerics else None
+        self.trials: list[Trial] = []
+        self.facts = ScriptFacts()
+        self._space: Space | None = None
+        self.as_written: Measurement | None = None
+        self.as_written_is_fp32 = False
+        self.fp32: Measurement | None = None
+        self.fp32_setting: Setting | None = None
+        self.fp32_reason: str | None = None
+        self.scan: Scan | None = None
+        self.window: ScaleWindow | None = None
+        self.bases: dict[Precision, Setting] = {}
+        """The variant of each precision that is carried on, at the script's own batch."""
+        self.ceilings: dict[str, Ceiling] = {}
+        self.ruled_out: dict[str, str] = {}
+        """Recipes that cannot win, by key, with the reason."""
+        self.rejected: dict[str, str] = {}
+        """Single settings that failed a longer or a fresh run, by key, with the reason."""
+        self.drift: dict[str, DriftCheck] = {}
+        self.skipped: list[Skipped] = []
+        self.caveats: list[str] = []
+        self._answers: dict[str, Measurement] = {}
+        self._plain: dict[tuple[str, str], tuple[Setting, Measurement]] = {}
+
+    @property
+    def space(self) -> Space:
+        assert self._space is not None, "the space is built right after the first run"
+        return self._space
+
+    @space.setter
+    def space(self, space: Space) -> None:
+        self._space = space
+
+    @property
+    def has_space(self) -> bool:
+        return self._space is not None
+
+    @property
+    def left(self) -> int:
+        """Counted trials that may still be run."""
+        used = sum(1 for t in self.trials if t.proposal.counted)
+        return self.options.trials - used
+
+    def run(
+        self,
+        phase: Phase,
+        setting: Setting,
+        *,
+        why: str,
+        numerics: str | None = None,
+        scan: bool = False,
+        steps: int | None = None,
+        repeat: int = 0,
+        seed: int | None = None,
+    ) -> Runs:
+        """Have the setting run, unless the very run was made before.
+
+        Raises Spent or Stopped instead of proposing beyond the budget or the deadline.
+        """
+        proposal = Proposal(
+            phase=phase,
+            setting=setting,
+            numerics=numerics or self.mode,
+            scan=scan,
+            steps=steps,
+            repeat=repeat,
+            seed=self.options.seed if seed is None else seed,
+            why=why,
+        )
+        plain = not scan and steps is None and repeat == 0
+        if plain:
+            known = self.known(setting, proposal.numerics)
+            if known is not None:
+                return known
+        if proposal.key in self._answers:
+            return self._answers[proposal.key]
+        self.check_stop()
+        if phase in COUNTED_PHASES:
+            if self.left <= 0:
+                raise Spent("the trials are used up")
+            if phase is not Phase.baseline and self.search_time_over():
+                raise Spent("the time left is needed for drift and confirm runs")
+        measurement = yield proposal
+        self.trials.append(Trial(proposal=proposal, measurement=measurement))
+        self._answers[proposal.key] = measurement
+        if plain:
+            self.remember(setting, proposal.numerics, measurement)
+        return measurement
+
+    def remember(self, setting: Setting, numerics: str, measurement: Measurement) -> None:
+        """Let the measurement stand for the setting's plain run."""
+        self._plain[(setting.key(), numerics)] = (setting.canonical(), measurement)
+
+    def known(self, setting: Setting, numerics: str | None = None) -> Measurement | None:
+        """The plain run of this setting, if there was one."""
+        found = self._plain.get((setting.key(), numerics or self.mode))
+        return None if found is None else found[1]
+
+    def check_stop(self) -> None:
+        """Raise Stopped if the user or the deadline says so."""
+        timeout = self.options.timeout_s
+        if timeout is not None and self._clock() >= timeout:
+            raise Stopped(f"the time given ({timeout:g} s) is over")
+        if self._stop():
+            raise Stopped("stopped early")
+
+    def search_time_over(self) -> bool:
+        """True once what is left of ``--timeout`` is needed to prove what was found."""
+        timeout = self.options.timeout_s
+        if timeout is None or not self.trials:
+            return False
+        mean = sum(t.measurement.wall_s for t in self.trials) / len(self.trials)
+        reserve = min(mean * proof_runs(self.options, virtual=self.virtual), timeout * PROOF_SHARE)
+        return self._clock() + reserve >= timeout
+
+    def batch_of(self, setting: Setting) -> int:
+        """The batch size the setting runs at; 1 where none can be seen."""
+        return setting.batch_size or self.space.own_batch or 1
+
+    def curve(self, setting: Setting) -> Curve:
+        """All time and memory runs of the setting's recipe over the batch size."""
+        wanted = recipe(setting)
+        limit = self.space.memory_limit_bytes
+        own = self.space.own_batch or 1
+        points = []
+        for (_, numerics), (ran, measurement) in self._plain.items():
+            if numerics == self.mode and not ran.is_as_written and recipe(ran) == wanted:
+                points.append(point(self.batch_of(ran), measurement, limit))
+        return Curve(
+            recipe=wanted,
+            points=tuple(points),
+            limit_bytes=limit,
+            own_batch=own,
+            max_batch=self.space.max_batch or own,
+            max_batch_reason=self.space.max_batch_reason or "the batch size is not tuned",
+            batches=self.space.batches,
+        )
+
+    def leader_curve(self) -> Curve | None:
+        """The curve that holds the fastest run so far."""
+        best: tuple[float, Curve] | None = None
+        for setting in self.recipes():
+            curve = self.curve(setting)
+            fastest = curve.fastest
+            if fastest is not None and fastest.throughput is not None:
+                if best is None or fastest.throughput > best[0]:
+                    best = (fastest.throughput, curve)
+        return None if best is None else best[1]
+
+    def recipes(self) -> tuple[Setting, ...]:
+        """Every recipe that was run and is not ruled out, in the order of first runs."""
+        out: dict[str, Setting] = {}
+        for (_, numerics), (ran, _) in self._plain.items():
+            plain = recipe(ran)
+            if numerics == self.mode and not ran.is_as_written:
+                if plain.key() not in self.ruled_out:
+                    out.setdefault(plain.key(), plain)
+        return tuple(out.values())
+
+    def rule_out(self, setting: Setting, reason: str) -> None:
+        """The recipe cannot win any more, at any batch size."""
+        self.ruled_out.setdefault(recipe(setting).key(), reason)
+
+    def reject(self, setting: Setting, reason: str) -> None:
+        """This setting cannot win any more; its recipe may at another batch size."""
+        self.rejected.setdefault(setting.key(), reason)
+        self.skipped.append(Skipped(what=setting.describe(), reason=reason))
+
+    def doomed(self, setting: Setting) -> str | None:
+        """Why a run of the setting cannot succeed; None if it may."""
+        plain = recipe(setting)
+        if plain.key() in self.ruled_out:
+            return self.ruled_out[plain.key()]
+        curve = self.curve(setting)
+        if not curve.points:
+            curve = self.curve(self._base_of(setting))
+        return doomed(curve, self.batch_of(setting))
+
+    def _base_of(self, setting: Setting) -> Setting:
+        for precision, base in self.bases.items():
+            if (precision.level, precision.dtype) == (setting.amp_level, setting.dtype):
+                return base
+        return FP32.setting(None)
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Settings that may win, by what their time and memory run showed; safest first."""
+        out = []
+        limit = self.space.memory_limit_bytes
+        for (key, numerics), (setting, measurement) in self._plain.items():
+            if numerics != self.mode or key in self.rejected:
+                continue
+            if setting.is_as_written and self.as_written_is_fp32:
+                continue
+            if recipe(setting).key() in self.ruled_out:
+                continue
+            if standing(measurement, memory_limit_bytes=limit).can_win:
+                out.append(self.candidate(setting, measurement))
+        # A stable sort: of equal risks the setting tried first stays first.
+        return tuple(sorted(out, key=lambda c: c.risk))
+
+    def candidate(self, setting: Setting, measurement: Measurement) -> Candidate:
+        return Candidate(
+            setting=setting, measurement=measurement, risk=risk(setting, self.space.own_batch)
+        )
+
+    def reference(self) -> Candidate:
+        """FP32 at the script's batch, or (where FP32 could not be run) the script as written.
+
+        It may always stay, also where it leaves less than the headroom: it is what runs today.
+        """
+        if self.fp32 is not None and self.fp32_setting is not None:
+            return self.candidate(self.fp32_setting, self.fp32)
+        assert self.as_written is not None
+        return self.candidate(Setting(), self.as_written)
+
+    def first_ratio(self, first: Candidate, second: Candidate) -> Interval:
+        """Ratio of two settings by their first runs."""
+        if self.virtual:
+            return modelled_ratio(first.throughput, second.throughput, band=self.ratio_band)
+        return single_runs_ratio(first.throughput, second.throughput)
+
+    def at_batch(self, setting: Setting, batch: int | None) -> Setting:
+        """The same recipe at another batch size (None: the loader is left alone)."""
+        return replace(setting, batch_size=batch if self.space.batch_settable else None)
+
+
+def proof_runs(options: Options, *, virtual: bool) -> int:
+    """About how many drift and confirm runs come on top of ``--trials``."""
+    seeds = 1 if options.max_drift is not None else 3
+    drift = seeds + 1
+    if virtual:
+        return drift + 4
+    settings = 2 if options.keep_batch else 3
+    return drift + 1 + settings * options.confirm_pairs
