@@ -5,6 +5,7 @@ and threads need no care. Alembic is imported only when a schema must be upgrade
 """
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -291,6 +292,8 @@ def open_store(url: str, *, create: bool = True) -> Store:
         ) from e
     try:
         _prepare(store, create)
+        if where.sqlite_path is not None:
+            _set_journal(store, where.sqlite_path)
     except BaseException:
         store.close()
         raise
@@ -325,6 +328,26 @@ def _prepare(store: Store, create: bool) -> None:
         )
 
 
+def _set_journal(store: Store, path: str) -> None:
+    """Write-ahead logging, so that readers and the writer do not wait for each other.
+
+    Only once the file is known to be ours: the mode is kept in the file.
+    """
+    network = is_network_path(os.path.dirname(os.path.realpath(path)))
+    wanted = "delete" if network else "wal"
+    try:
+        with store._engine.connect() as connection:
+            # The driver's own cursor: SQLAlchemy would begin a transaction first.
+            cursor = connection.connection.cursor()
+            cursor.execute("PRAGMA journal_mode")
+            if cursor.fetchall() != [(wanted,)]:
+                cursor.execute(f"PRAGMA journal_mode = {wanted}")
+            cursor.close()
+    except sqlite3.Error:
+        # In use just now, or in a read-only place: it works in the mode it has.
+        return
+
+
 def _revision(connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table(migrations.VERSION_TABLE):
         return None
@@ -334,15 +357,12 @@ def _revision(connection: sa.Connection) -> str | None:
 
 def _engine(where: StorageUrl) -> sa.Engine:
     if where.sqlite_path is None:
-        engine = sa.create_engine(where.url, poolclass=sa.NullPool)
-        return engine
+        return sa.create_engine(where.url, poolclass=sa.NullPool)
     engine = sa.create_engine(
         where.url,
         poolclass=sa.NullPool,
         connect_args={"timeout": storage_errors.BUSY_TIMEOUT_S, "check_same_thread": False},
     )
-    folder = os.path.dirname(os.path.realpath(where.sqlite_path))
-    journal = "DELETE" if is_network_path(folder) else "WAL"
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:
@@ -350,8 +370,6 @@ def _engine(where: StorageUrl) -> sa.Engine:
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA synchronous = FULL")
-        # A file in a read-only place stays in the mode it has, and can still be read.
-        connection.execute(f"PRAGMA journal_mode = {journal}")
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
