@@ -276,9 +276,9 @@ def _between(curve: Curve, low: Point, high: Point) -> Step:
         return Step(batch=None, why=found)
     predicted = _predicted(curve)
     middle = align((low.batch + high.batch) / 2)
-    if predicted is not None and _worth(low.batch) <= predicted < high.batch:
-        if curve.at(predicted) is None:
-            return Step(batch=predicted, why="largest batch by the memory line")
+    useful = predicted is not None and _worth(low.batch) <= predicted < high.batch
+    if useful and predicted is not None and curve.at(predicted) is None:
+        return Step(batch=predicted, why="largest batch by the memory line")
     if predicted is not None and predicted < _worth(low.batch):
         return Step(batch=None, why=found)
     if middle <= low.batch:

@@ -63,7 +63,7 @@ def paired_ratio(pairs: Sequence[tuple[float, float]]) -> Interval:
         ratio=math.exp(mean),
         low=math.exp(mean - half),
         high=math.exp(mean + half),
-        basis=f"95 % interval, {len(logs)} alternating pairs of fresh runs",
+        basis=f"95 % interval from {len(logs)} alternating pairs of fresh runs",
     )
 
 

@@ -133,6 +133,8 @@ def compare(
     start = head_loss(good[0], until)
     if loss is None or start is None or len(finals) != len(good):
         return check(None, "not compared: too few losses were recorded")
+    if not all(math.isfinite(x) for x in finals):
+        return check(None, "not compared: FP32's own loss is not finite", losses=finals)
     difference = loss - finals[0]
     tolerance, basis = _tolerance(finals, start, max_drift)
     if not math.isfinite(loss):

@@ -104,6 +104,8 @@ def _baseline(s: Session) -> Steps:
                 "planning mode does not run this script "
                 f"({planning.outcome}: {planning.reason}): every run computed in full"
             )
+    if first.ok and not first.throughput_samples_per_s:
+        first = replace(first, outcome=Outcome.too_few_steps, reason="no step could be timed")
     if not first.ok:
         raise baseline_failed(first, "as written")
     s.as_written = first
@@ -438,16 +440,17 @@ def _distance(batch: int, s: Session, settings: list[Setting]) -> float:
 
 
 def _obvious(s: Session, dimensions: Dimensions) -> list[Setting]:
-    """Every leading precision at the leader's fastest batch."""
+    """Every leading precision at the leader's fastest batch, then plain settings at the others:
+    the batch moves throughput more than any other knob."""
     leader = s.leader_curve()
     if leader is None or leader.fastest is None:
         return []
-    batch = leader.fastest.batch
-    return [
-        s.at_batch(base, batch).canonical()
-        for precision, base in s.bases.items()
-        if precision in dimensions.precisions
+    leading = [base for p, base in s.bases.items() if p in dimensions.precisions]
+    first = [s.at_batch(base, leader.fastest.batch).canonical() for base in leading]
+    others = [
+        s.at_batch(base, batch).canonical() for base in leading for batch in dimensions.batches
     ]
+    return list(dict.fromkeys((*first, *others)))
 
 
 def _refine_lists(s: Session) -> Steps:

@@ -89,8 +89,7 @@ def pick(s: Session) -> Picks:
     near = [
         c
         for c in candidates
-        if c.risk < leader.risk
-        and recipe(c.setting) != recipe(leader.setting)
+        if c.risk.precision < leader.risk.precision
         and c.throughput >= leader.throughput * (1 - RUNNER_UP_WITHIN)
     ]
     return Picks(
@@ -256,9 +255,7 @@ def _check_own_batch(s: Session, setting: Setting) -> Generator[Proposal, Measur
     if check is None or s.stability_mode is None or check.batch == s.batch_of(setting):
         return False
     if s.virtual:
-        note = f"numerics at batch {s.batch_of(setting)} itself were not emulated"
-        if check.own_batch_why is None:
-            s.drift[key] = replace(check, own_batch_why=note)
+        _note(s, key, f"numerics at batch {s.batch_of(setting)} itself were not emulated")
         return False
     run = yield from s.run(
         Phase.drift,
@@ -287,8 +284,15 @@ def _check_own_batch(s: Session, setting: Setting) -> Generator[Proposal, Measur
         if run.outcome in UNCHECKED_OUTCOMES
         else f"finite, stable over {run.steps_done} steps"
     )
-    s.drift[key] = replace(check, own_batch_why=f"at batch {batch}: {seen}")
+    _note(s, key, f"at batch {batch}: {seen}")
     return False
+
+
+def _note(s: Session, key: str, text: str) -> None:
+    """Keep what was seen at a recommended batch beside the recipe's comparison."""
+    check = s.drift[key]
+    notes = dict.fromkeys((check.own_batch_why, text) if check.own_batch_why else (text,))
+    s.drift[key] = replace(check, own_batch_why="; ".join(notes))
 
 
 def _confirm(s: Session, picks: Picks) -> Generator[Proposal, Measurement, bool]:
@@ -364,10 +368,14 @@ def _confirm_virtual(s: Session, picks: Picks) -> Generator[Proposal, Measuremen
 def _result(s: Session, picks: Picks, stopped: str | None) -> Result:
     assert s.as_written is not None
     passed = {key for key, check in s.drift.items() if check.passed is not False}
+    standing_still = {picks.reference.setting.key(), Setting().key()}
 
     def may_win(c: Candidate) -> bool:
-        # Unchecked mixed precision wins only when the search was cut short, and is marked so.
-        return not c.setting.is_mixed or recipe(c.setting).key() in passed or stopped is not None
+        # Unproved settings win only when the search was cut short, and are marked so.
+        if stopped is not None or c.setting.key() in standing_still:
+            return True
+        fresh = any(m.ok for m in _confirm_runs(s, c.setting).values())
+        return fresh and (not c.setting.is_mixed or recipe(c.setting).key() in passed)
 
     own = picks.at_own_batch
     compared = stopped is None or _proved(s, picks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from autoamp.measurement import Measurement, OpCalls
@@ -133,7 +135,7 @@ def launch_bound(s: Session) -> bool:
     if s.fp32_setting is None:
         return False
     fitting = s.curve(s.fp32_setting).fitting
-    for low, high in zip(fitting, fitting[1:], strict=False):
+    for low, high in pairwise(fitting):
         if low.batch == s.batch_of(s.fp32_setting) and low.throughput and high.throughput:
             growth = high.throughput / low.throughput
             return growth >= LAUNCH_BOUND_GROWTH * (high.batch / low.batch) / 2
@@ -157,38 +159,33 @@ def _what_failed(s: Session) -> list[str]:
             out.append(f"{check.setting.precision()}: {check.why}")
     for key, reason in s.ruled_out.items():
         if key not in s.drift and not any(reason in x for x in out):
-            level = Setting.from_json(_loads(key)).precision()
-            out.append(f"{level}: {reason}")
+            out.append(f"{Setting.from_json(json.loads(key)).precision()}: {reason}")
     return list(dict.fromkeys(out))
-
-
-def _loads(key: str) -> dict[str, object]:
-    import json
-
-    data: dict[str, object] = json.loads(key)
-    return data
 
 
 def why_this_one(s: Session, candidate: Candidate, picks: Picks) -> str:
     """Why this setting and not the next."""
     if candidate.setting.key() == picks.reference.setting.key():
         return "nothing riskier showed a gain over it"
-    faster = [
+    at_own = candidate.setting.key() == picks.at_own_batch.setting.key()
+    rivals = [
         c
-        for c in picks.all()
-        if c.throughput > candidate.throughput and c.setting.key() != candidate.setting.key()
+        for c in s.candidates()
+        if c.throughput > candidate.throughput
+        and (not at_own or s.batch_of(c.setting) == s.batch_of(candidate.setting))
     ]
-    if faster and candidate.setting.key() == picks.leader.setting.key():
-        other = faster[0].setting.describe()
-        return f"ties with {other}, and is the safer of the two"
-    return "the fastest setting that works, fits and trains"
+    if not rivals:
+        return "the fastest setting that works, fits and trains"
+    fastest = max(rivals, key=lambda c: c.throughput)
+    ratio = fastest.throughput / candidate.throughput
+    return f"ties with {fastest.setting.describe()} ({ratio:.2f}x), and is the safer of the two"
 
 
 def ratio_text(ratio: Interval) -> str:
     """``1.80x (95 % interval 1.71 to 1.89)``."""
     if ratio.low is None or ratio.high is None:
         return f"{ratio.ratio:.2f}x ({ratio.basis})"
-    return f"{ratio.ratio:.2f}x ({ratio.low:.2f} to {ratio.high:.2f}; {ratio.basis})"
+    return f"{ratio.ratio:.2f}x ({ratio.low:.2f} to {ratio.high:.2f}, {ratio.basis})"
 
 
 def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:

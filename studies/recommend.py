@@ -241,7 +241,7 @@ def _ratio(interval: Interval | None, missing: str) -> r.Ratio:
 
 def _throughput(runs: Sequence[Measurement]) -> r.Throughput:
     first = runs[0]
-    label = first.time_label.value
+    label: r.LabelName = first.time_label.value
     values = [x for m in runs if (x := m.throughput_samples_per_s)]
     if not values:
         return r.Throughput(samples_per_s=None, runs=len(runs), basis="not timed", label=label)

@@ -27,7 +27,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all types in the file."""
 
 
-class SettingRecord(Struct, kw_only=True, omit_defaults=True):
+class SettingRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The knobs that are set; a knob left out keeps the script's own value."""
 
     batch_size: int | None = None
@@ -49,7 +49,7 @@ class SettingRecord(Struct, kw_only=True, omit_defaults=True):
         return Setting.from_json(msgspec.to_builtins(self))
 
 
-class Ratio(Struct, kw_only=True):
+class Ratio(Struct, frozen=True, kw_only=True):
     """A ratio of throughputs (above 1: faster) with its interval; ``reason`` says why a part is
     null, ``basis`` how the interval came about."""
 
@@ -60,7 +60,7 @@ class Ratio(Struct, kw_only=True):
     reason: str | None = None
 
 
-class Throughput(Struct, kw_only=True):
+class Throughput(Struct, frozen=True, kw_only=True):
     """Samples a second, data wait included; ``low`` and ``high`` are over fresh runs."""
 
     samples_per_s: float | None
@@ -72,7 +72,7 @@ class Throughput(Struct, kw_only=True):
     label: LabelName
 
 
-class Memory(Struct, kw_only=True):
+class Memory(Struct, frozen=True, kw_only=True):
     """Peak memory; ``peak_bytes`` is what counts against the device's capacity."""
 
     peak_bytes: int | None
@@ -84,7 +84,7 @@ class Memory(Struct, kw_only=True):
     reason: str | None = None
 
 
-class UtilisationRecord(Struct, kw_only=True):
+class UtilisationRecord(Struct, frozen=True, kw_only=True):
     """Device use in the timed window; ``reason`` where a value is null."""
 
     gpu_percent: float | None
@@ -93,7 +93,7 @@ class UtilisationRecord(Struct, kw_only=True):
     reason: str | None = None
 
 
-class Numerics(Struct, kw_only=True):
+class Numerics(Struct, frozen=True, kw_only=True):
     """Stability as seen in the runs of this setting."""
 
     label: LabelName
@@ -105,7 +105,7 @@ class Numerics(Struct, kw_only=True):
     reason: str | None = None
 
 
-class Measured(Struct, kw_only=True):
+class Measured(Struct, frozen=True, kw_only=True):
     """What the runs of one setting showed."""
 
     setting: SettingRecord
@@ -122,7 +122,7 @@ class Measured(Struct, kw_only=True):
     tf32_conv: bool | None = None
 
 
-class Recommended(Struct, kw_only=True):
+class Recommended(Struct, frozen=True, kw_only=True):
     """A setting to train with, what speaks for it, and code to paste."""
 
     measured: Measured
@@ -139,7 +139,7 @@ class Recommended(Struct, kw_only=True):
         return self.measured.setting.setting()
 
 
-class Drift(Struct, kw_only=True):
+class Drift(Struct, frozen=True, kw_only=True):
     """The loss comparison made for one precision, at one batch size for both sides."""
 
     setting: SettingRecord
@@ -157,7 +157,7 @@ class Drift(Struct, kw_only=True):
     label: LabelName
 
 
-class ScanRecord(Struct, kw_only=True):
+class ScanRecord(Struct, frozen=True, kw_only=True):
     """Gradient exponents (powers of two) of one FP32 run, and what follows for float16."""
 
     grad_exponent_min: int | None
@@ -171,7 +171,7 @@ class ScanRecord(Struct, kw_only=True):
     label: LabelName
 
 
-class CeilingRecord(Struct, kw_only=True):
+class CeilingRecord(Struct, frozen=True, kw_only=True):
     """How far the batch of one precision was raised."""
 
     description: str
@@ -182,14 +182,14 @@ class CeilingRecord(Struct, kw_only=True):
     why: str
 
 
-class SkippedRecord(Struct, kw_only=True):
+class SkippedRecord(Struct, frozen=True, kw_only=True):
     """What was not run or ruled out, and why."""
 
     what: str
     reason: str
 
 
-class MachineRecord(Struct, kw_only=True):
+class MachineRecord(Struct, frozen=True, kw_only=True):
     """The machine that was measured (or planned for)."""
 
     device: str
@@ -212,7 +212,7 @@ class MachineRecord(Struct, kw_only=True):
     python: str | None
 
 
-class IdentityRecord(Struct, kw_only=True):
+class IdentityRecord(Struct, frozen=True, kw_only=True):
     """What must be equal for the result to hold elsewhere."""
 
     device: str
@@ -222,14 +222,14 @@ class IdentityRecord(Struct, kw_only=True):
     cuda: str | None
 
 
-class ScriptFile(Struct, kw_only=True):
+class ScriptFile(Struct, frozen=True, kw_only=True):
     """A file of the script by content."""
 
     path: str
     sha256: str
 
 
-class LoaderRecord(Struct, kw_only=True):
+class LoaderRecord(Struct, frozen=True, kw_only=True):
     """A loader that feeds training: where ``autoamp run`` puts the batch size."""
 
     ordinal: int
@@ -237,7 +237,7 @@ class LoaderRecord(Struct, kw_only=True):
     site: str
 
 
-class HooksRecord(Struct, kw_only=True):
+class HooksRecord(Struct, frozen=True, kw_only=True):
     """What the script does itself, so that ``autoamp run`` adds only the rest."""
 
     calls_auto_cast: bool
@@ -247,7 +247,7 @@ class HooksRecord(Struct, kw_only=True):
     loaders: tuple[LoaderRecord, ...]
 
 
-class ScriptRecord(Struct, kw_only=True):
+class ScriptRecord(Struct, frozen=True, kw_only=True):
     """The script that was tuned."""
 
     entry: str
@@ -261,7 +261,7 @@ class ScriptRecord(Struct, kw_only=True):
     hooks: HooksRecord
 
 
-class SearchRecord(Struct, kw_only=True):
+class SearchRecord(Struct, frozen=True, kw_only=True):
     """How the search was run."""
 
     trials: int
@@ -280,7 +280,7 @@ class SearchRecord(Struct, kw_only=True):
     skipped: tuple[SkippedRecord, ...]
 
 
-class Recommendation(Struct, kw_only=True):
+class Recommendation(Struct, frozen=True, kw_only=True):
     """The whole file."""
 
     schema_version: int

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from autoamp.measurement import Label, LossScale, Measurement
 from autoamp.settings import Dtype, Level, Setting
@@ -107,7 +108,7 @@ def instability(measurement: Measurement) -> str | None:
 def late_scale_drops(scales: tuple[LossScale, ...], steps_done: int) -> int:
     """How often the loss scale fell in the second half of the run."""
     drops = 0
-    for before, after in zip(scales, scales[1:], strict=False):
+    for before, after in pairwise(scales):
         if after.value < before.value and after.step > steps_done / 2:
             drops += 1
     return drops
@@ -121,7 +122,10 @@ def gradients_vanished(measurement: Measurement, fp32: Measurement | None) -> st
         return None
     if fp32_share is None or fp32_share >= 0.5:
         return None
-    return f"{share:.0%} of the gradients are zero (FP32: {fp32_share:.0%}): the loss scale is too small"
+    return (
+        f"{share:.0%} of the gradients are zero (FP32: {fp32_share:.0%}): the loss scale is too "
+        "small"
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -223,9 +223,10 @@ class Session:
         for setting in self.recipes():
             curve = self.curve(setting)
             fastest = curve.fastest
-            if fastest is not None and fastest.throughput is not None:
-                if best is None or fastest.throughput > best[0]:
-                    best = (fastest.throughput, curve)
+            if fastest is None or fastest.throughput is None:
+                continue
+            if best is None or fastest.throughput > best[0]:
+                best = (fastest.throughput, curve)
         return None if best is None else best[1]
 
     def recipes(self) -> tuple[Setting, ...]:
@@ -233,9 +234,9 @@ class Session:
         out: dict[str, Setting] = {}
         for (_, numerics), (ran, _) in self._plain.items():
             plain = recipe(ran)
-            if numerics == self.mode and not ran.is_as_written:
-                if plain.key() not in self.ruled_out:
-                    out.setdefault(plain.key(), plain)
+            if numerics != self.mode or ran.is_as_written or plain.key() in self.ruled_out:
+                continue
+            out.setdefault(plain.key(), plain)
         return tuple(out.values())
 
     def rule_out(self, setting: Setting, reason: str) -> None:

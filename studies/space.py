@@ -171,13 +171,16 @@ def allowed_precisions(
                 continue
             refusals[precision] = verdict
             excluded.append(Skipped(what=precision.name, reason=verdict.reason))
-    named: list[tuple[str, set[Precision]]] = []
-    for dtype in options.dtypes or ():
-        if dtype is not Dtype.float32:
-            named.append((str(dtype), {Precision(level=x, dtype=dtype) for x in mixed_levels}))
-    for level in options.levels or ():
-        if level is not Level.O0:
-            named.append((str(level), {Precision(level=level, dtype=x) for x in mixed_dtypes}))
+    named: list[tuple[str, set[Precision]]] = [
+        (str(asked), {Precision(level=x, dtype=asked) for x in mixed_levels})
+        for asked in options.dtypes or ()
+        if asked is not Dtype.float32
+    ]
+    named += [
+        (str(asked), {Precision(level=asked, dtype=x) for x in mixed_dtypes})
+        for asked in options.levels or ()
+        if asked is not Level.O0
+    ]
     for name, wanted in named:
         if wanted and not wanted.intersection(allowed):
             first = min(wanted, key=lambda p: p.name)

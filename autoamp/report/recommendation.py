@@ -47,9 +47,12 @@ def headline(rec: Recommendation) -> str:
 
 def table(rec: Recommendation) -> list[str]:
     """As written, FP32 and recommended side by side, with the change."""
-    columns: list[tuple[str, Measured]] = [("as written", rec.as_written)]
     fp32 = rec.fp32
-    if fp32 is not None:
+    columns: list[tuple[str, Measured]] = [("as written", rec.as_written)]
+    if fp32 is not None and not rec.script.calls_amp:
+        # Without AMP in it the script as written is FP32: one run, one column.
+        columns = [(_titled("as written: FP32", fp32), fp32)]
+    elif fp32 is not None:
         columns.append((_titled("FP32", fp32), fp32))
     best = rec.best.measured
     shown = {m.setting for _, m in columns}
@@ -111,10 +114,9 @@ def _gain_lines(rec: Recommendation) -> list[str]:
         elif best.precision_gain.reason:
             line += f" (not split: {best.precision_gain.reason})"
         out.append(line)
-    if not rec.as_written.setting == (rec.fp32.setting if rec.fp32 else None):
-        written = best.against_as_written
-        if written.value is not None and rec.script.calls_amp:
-            out.append(f"throughput against the script as written: {_ratio(written)}")
+    written = best.against_as_written
+    if written.value is not None and rec.script.calls_amp:
+        out.append(f"throughput against the script as written: {_ratio(written)}")
     return [f"  {line}" for line in out]
 
 
@@ -178,9 +180,9 @@ def _throughput(m: Measured) -> str:
     text = f"{value.samples_per_s:.4g}"
     if value.low is not None and value.high is not None and value.samples_per_s:
         half = (value.high - value.low) / 2 / value.samples_per_s
-        text += f" ± {half:.1%}"
+        text += f" ± {half * 100:.1f} %"
     elif value.spread is not None and value.label == "measured":
-        text += f" ± {value.spread:.1%}"
+        text += f" ± {value.spread * 100:.1f} %"
     return _labelled(text, value.label)
 
 
@@ -194,7 +196,7 @@ def _utilisation(m: Measured) -> str:
 
 
 def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
+    return "-" if value is None else f"{value * 100:.0f} %"
 
 
 def _plain(value: int | None) -> str:
@@ -228,7 +230,7 @@ def _time_change(base: Measured, changed: Measured | None) -> str:
     before, after = base.seconds_per_1000_samples, changed.seconds_per_1000_samples
     if not before or not after:
         return ""
-    return _labelled(f"{after / before - 1:+.0%}", changed.throughput.label)
+    return _labelled(_change(before, after), changed.throughput.label)
 
 
 def _memory_change(base: Measured, changed: Measured | None) -> str:
@@ -237,7 +239,11 @@ def _memory_change(base: Measured, changed: Measured | None) -> str:
     before, after = base.memory.peak_bytes, changed.memory.peak_bytes
     if not before or not after:
         return ""
-    return _labelled(f"{after / before - 1:+.0%}", changed.memory.label)
+    return _labelled(_change(before, after), changed.memory.label)
+
+
+def _change(before: float, after: float) -> str:
+    return f"{(after / before - 1) * 100:+.0f} %"
 
 
 def _batch_change(base: Measured, changed: Measured | None) -> str:
@@ -253,7 +259,7 @@ def _ratio(ratio: Ratio) -> str:
         return f"unknown ({ratio.reason})"
     if ratio.low is None or ratio.high is None:
         return f"{ratio_text(ratio.value)} ({ratio.basis})"
-    return f"{ratio_text(ratio.value)} ({ratio.low:.2f} to {ratio.high:.2f}; {ratio.basis})"
+    return f"{ratio_text(ratio.value)} ({ratio.low:.2f} to {ratio.high:.2f}, {ratio.basis})"
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
