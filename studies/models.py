@@ -37,7 +37,9 @@ trial = Table(
     "autoamp_trial",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("study_id", ForeignKey("autoamp_study.id", ondelete="CASCADE"), nullable=False),
+    Column(
+        "study_id", Integer, ForeignKey("autoamp_study.id", ondelete="CASCADE"), nullable=False
+    ),
     Column("number", Integer, nullable=False),
     Column("phase", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -68,6 +70,7 @@ lease = Table(
     metadata,
     Column(
         "study_id",
+        Integer,
         ForeignKey("autoamp_study.id", ondelete="CASCADE"),
         primary_key=True,
         autoincrement=False,

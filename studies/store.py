@@ -224,11 +224,13 @@ class Store(Reader):
             )
 
     @contextmanager
-    def _transaction(self, *, write: bool = True) -> Iterator[sa.Connection]:
+    def _transaction(self, *, write: bool = True, schema: bool = False) -> Iterator[sa.Connection]:
         """One transaction; database errors leave as StorageError, IntegrityError as it is."""
         try:
             with self._engine.connect() as connection:
-                connection = connection.execution_options(autoamp_write=write)
+                connection = connection.execution_options(
+                    autoamp_write=write, autoamp_schema=schema
+                )
                 with connection.begin():
                     yield connection
         except sa.exc.IntegrityError:
@@ -306,7 +308,7 @@ def _prepare(store: Store, create: bool) -> None:
         raise storage_errors.missing(store.where, "holds nothing that autoamp wrote")
     if revision == migrations.HEAD:
         return
-    with store._transaction() as connection:
+    with store._transaction(schema=True) as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
         # Another process may have done it while we waited for the lock.
@@ -373,7 +375,11 @@ def _engine(where: StorageUrl) -> sa.Engine:
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        write = connection.get_execution_options().get("autoamp_write", True)
+        options = connection.get_execution_options()
+        if options.get("autoamp_schema"):
+            # A revision changes a table by copying and dropping it, which would cascade.
+            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+        write = options.get("autoamp_write", True)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
     return engine

@@ -17,8 +17,8 @@ def config() -> Config:
     return made
 
 
-def upgrade(connection: sa.Connection, revision: str = migrations.HEAD) -> None:
-    """Run the revisions up to ``revision`` on ``connection``; the caller commits."""
+def upgrade(connection: sa.Connection, revision: str | None = None) -> None:
+    """Run the revisions up to ``revision`` (default: the newest); the caller commits."""
     made = config()
     made.attributes["connection"] = connection
-    command.upgrade(made, revision)
+    command.upgrade(made, revision or migrations.HEAD)

@@ -13,8 +13,7 @@ from dataclasses import replace
 import pytest
 
 from autoamp.errors import EXIT_STORAGE, StorageError
-from autoamp.measurement import Outcome, Phase
-from autoamp.settings import AS_WRITTEN
+from autoamp.measurement import Outcome
 from autoamp.studies import lease as leases
 from autoamp.studies.lease import acquire, is_alive, process_started
 from autoamp.studies.reading import open_reader

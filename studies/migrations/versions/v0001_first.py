@@ -29,7 +29,10 @@ def upgrade() -> None:
         "autoamp_trial",
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column(
-            "study_id", sa.ForeignKey("autoamp_study.id", ondelete="CASCADE"), nullable=False
+            "study_id",
+            sa.Integer,
+            sa.ForeignKey("autoamp_study.id", ondelete="CASCADE"),
+            nullable=False,
         ),
         sa.Column("number", sa.Integer, nullable=False),
         sa.Column("phase", sa.Text, nullable=False),
@@ -59,6 +62,7 @@ def upgrade() -> None:
         "autoamp_lease",
         sa.Column(
             "study_id",
+            sa.Integer,
             sa.ForeignKey("autoamp_study.id", ondelete="CASCADE"),
             primary_key=True,
             autoincrement=False,
