@@ -380,6 +380,9 @@ def _outcome(
             "autoamp's hooks did not load: the interpreter ignores PYTHONPATH (python -I or -E?) "
             "or the script replaces its environment before Python starts"
         )
+    broken = [f for p in processes for f in p.faults if f.startswith("install:")]
+    if broken:
+        return Outcome.not_effective, f"autoamp's hooks could not be installed: {broken[0]}"
     if not any("paddle" in p.values for p in processes):
         return Outcome.no_steps, "the script ended without importing paddle"
     if main.steps == 0:

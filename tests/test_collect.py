@@ -173,6 +173,11 @@ CASES: dict[str, tuple[dict[str, Any], Outcome, str]] = {
     ),
     "hooks never loaded": ({"events": []}, Outcome.no_steps, "python -I"),
     "no paddle in it": ({"events": [{"kind": "armed"}]}, Outcome.no_steps, "importing paddle"),
+    "our own hooks failed": (
+        {"events": [{"kind": "fault", "where": "install", "error": "KeyError: x"}]},
+        Outcome.not_effective,
+        "hooks could not be installed: install: KeyError: x",
+    ),
     "no step": ({"events": [PADDLE]}, Outcome.no_steps, "without one optimizer step"),
     "too few steps": (
         {"events": [PADDLE, state(), end("script_end", steps=3, blocks=[])]},
