@@ -88,14 +88,15 @@ class Changes:
     def _copy(self, found: Found, target: str) -> None:
         """Copy one entry with mode and times; the target appears complete or not at all."""
         assert found.real is not None and found.status is not None
+        self._count += 1
+        part = f"{self._copies}/{posix.getpid()}-{get_ident()}-{self._count}"
         if found.is_link:
-            posix.symlink(posix.readlink(found.real), target)
-            self.view.forget_links()
+            posix.symlink(posix.readlink(found.real), part)
+            posix.rename(part, target)
+            self.view.forget_folders()
             return
         if not stat.S_ISREG(found.status.st_mode):
             raise refusal(errno.EACCES, found.place)
-        self._count += 1
-        part = f"{self._copies}/{posix.getpid()}-{get_ident()}-{self._count}"
         source = posix.open(found.real, os.O_RDONLY | os.O_CLOEXEC)
         try:
             out = posix.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -204,7 +205,7 @@ class Changes:
             self._may_leave(found, shown)
         self._hide_lower(found.place)
         if found.is_link:
-            self.view.forget_links()
+            self.view.forget_folders()
 
     def rmdir(self, found: Found, shown: object) -> None:
         if found.real is None:
@@ -218,6 +219,7 @@ class Changes:
             raise refusal(errno.ENOTEMPTY, shown)
         if self.view.is_upper(found.real):
             posix.rmdir(found.real)
+            self.view.forget_folders()
         else:
             self._may_leave(found, shown)
         self._hide_lower(found.place)
@@ -240,15 +242,19 @@ class Changes:
             if stat.S_ISDIR(made.st_mode):
                 self.view.record_diverted(found.place)
             elif stat.S_ISLNK(made.st_mode):
-                self.view.forget_links()
+                self.view.forget_folders()
 
     def link(self, source: Found, target: Found, shown: tuple[object, object]) -> None:
         """A file of the user's is copied up first: a hard link could be written through."""
-        if source.real is None or source.is_folder:
-            code = errno.ENOENT if source.real is None else errno.EPERM
+        code = 0
+        if source.real is None:
+            code = errno.ENOENT
+        elif target.real is not None:
+            code = errno.EEXIST
+        elif source.is_folder:
+            code = errno.EPERM
+        if code:
             raise OSError(code, posix.strerror(code), shown[0], None, shown[1])
-        if target.real is not None:
-            raise OSError(errno.EEXIST, posix.strerror(errno.EEXIST), shown[0], None, shown[1])
         real = self._new_entry(target.place, shown[1])
         posix.link(self.copy_up(source), real, follow_symlinks=False)
 
@@ -281,13 +287,15 @@ class Changes:
         if not source_free:
             self._hide_lower(source.place)
         if source.is_link or source.is_folder:
-            self.view.forget_links()
+            self.view.forget_folders()
 
     def _rename_error(self, source: Found, target: Found) -> int:
         if source.real is None:
             return errno.ENOENT
         if target.place.startswith(source.place + "/"):
             return errno.EINVAL
+        if source.place.startswith(target.place + "/"):
+            return errno.ENOTEMPTY
         if target.real is None or source.place == target.place:
             return 0
         if target.is_folder and not source.is_folder:

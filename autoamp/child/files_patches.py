@@ -61,10 +61,12 @@ class Patches:
         except OSError as error:
             raise OSError(error.errno, error.strerror, path) from None
 
-    def existing(self, path: Any, follow: bool, dir_fd: int | None = None) -> tuple[str, Found]:
+    def existing(
+        self, path: Any, follow: bool, dir_fd: int | None = None, second: Any = None
+    ) -> tuple[str, Found]:
         found = self.find(path, follow, dir_fd)
         if found.real is None:
-            raise refusal(errno.ENOENT, path)
+            raise OSError(errno.ENOENT, posix.strerror(errno.ENOENT), path, None, second)
         return found.real, found
 
     # Reading
@@ -231,7 +233,9 @@ class Patches:
         follow_symlinks: bool = True,
     ) -> None:
         self.view.sync()
-        source = self.find(src, follow_symlinks, src_dir_fd)
+        # os.link follows only where it calls linkat(2), that is with a folder descriptor.
+        follow = follow_symlinks and (src_dir_fd, dst_dir_fd) != (None, None)
+        _real, source = self.existing(src, follow, src_dir_fd, dst)
         target = self.find(dst, False, dst_dir_fd)
         _with_name(src, self.changes.link, source, target, (src, dst))
 
@@ -245,7 +249,11 @@ class Patches:
     ) -> None:
         self.view.sync()
         found = self.find(dst, False, dir_fd)
-        self.changes.make(found, dst, lambda real: posix.symlink(os.fsdecode(src), real))
+        try:
+            self.changes.make(found, dst, lambda real: posix.symlink(os.fsdecode(src), real))
+        except OSError as error:
+            error.filename, error.filename2 = src, dst
+            raise
 
     def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         self.view.sync()

@@ -17,6 +17,7 @@ OWN_FOLDER = ".autoamp"
 _DIVERTED, _HIDDEN, _CREATED, _STARTED = "D", "H", "C", "S"
 # Not files of anybody's: devices, process and kernel interfaces.
 _VIRTUAL = ("/dev/", "/proc/", "/sys/")
+_VIRTUAL_ROOTS = frozenset(folder[:-1] for folder in _VIRTUAL)
 _MAX_LINKS = 40  # Linux's own limit for one look-up (path_resolution(7))
 
 
@@ -138,8 +139,8 @@ class View:
         if not self.is_created(place):
             self._record(_CREATED, place)
 
-    def forget_links(self) -> None:
-        """A link was made or went away: resolved folders may differ."""
+    def forget_folders(self) -> None:
+        """A link or an upper folder was made or went away: resolved folders may differ."""
         self._folders.clear()
         if self.touched:
             # An empty record tells the other processes to forget theirs.
@@ -176,12 +177,23 @@ class View:
         else:
             parent = self._folders.get(head)
             if parent is None:
-                parent = self._folders[head] = self._resolve(head)
+                parent = self._resolve_folder(head, path)
             place = f"{parent}/{tail}"
         found = self._at(place)
-        if found.is_link and (follow or path.endswith("/")):
+        if found.is_link and not place.startswith(_VIRTUAL) and (follow or path.endswith("/")):
             found = self._at(self._resolve(place))
         return found
+
+    def _resolve_folder(self, head: str, path: str) -> str:
+        parent = self._resolve(head)
+        if parent.startswith(_VIRTUAL):
+            return parent
+        found = self._at(parent)
+        if not found.is_folder:
+            code = errno.ENOENT if found.real is None else errno.ENOTDIR
+            raise OSError(code, posix.strerror(code), path)
+        self._folders[head] = parent
+        return parent
 
     def _at(self, place: str) -> Found:
         if place.rpartition("/")[0] in self.diverted:
@@ -213,7 +225,13 @@ class View:
             if name == "..":
                 place = place.rpartition("/")[0]
                 continue
+            if place in _VIRTUAL_ROOTS:
+                # Links there (/proc/self/fd/1) may lead to no name at all.
+                return "/".join((place, name, *reversed(waiting)))
             found = self._at(f"{place}/{name}")
+            if waiting and not found.is_folder and not found.is_link:
+                code = errno.ENOENT if found.real is None else errno.ENOTDIR
+                raise OSError(code, posix.strerror(code), path)
             if found.real is not None and found.is_link:
                 links += 1
                 if links > _MAX_LINKS:

@@ -276,3 +276,47 @@ def test_script_prints_and_sees_what_it_would_on_a_plain_disk(
     assert run(body).splitlines() == plain(project, tmp_path, body).splitlines()
 
 
+RANDOM = """
+import os, random, shutil, sys
+rng = random.Random(int(SEED))
+NAMES = ["output", "empty", "config.json", "a", "b", "linked", "latest"]
+def path():
+    return os.path.join(*(rng.choice(NAMES) for _ in range(rng.choice((1, 1, 2, 2, 3)))))
+def write(p, mode):
+    with open(p, mode) as f: f.write(str(rng.random()))
+def read(p):
+    with open(p) as f: return f.read()
+CALLS = [
+    (lambda: (write, path(), rng.choice(["w", "a", "r+", "x"]))),
+    (lambda: (write, path(), "w")),
+    (lambda: (read, path())),
+    (lambda: (os.mkdir, path())),
+    (lambda: (os.makedirs, path())),
+    (lambda: (os.remove, path())),
+    (lambda: (os.rmdir, path())),
+    (lambda: (shutil.rmtree, path())),
+    (lambda: (os.rename, path(), path())),
+    (lambda: (os.replace, path(), path())),
+    (lambda: (shutil.move, path(), path())),
+    (lambda: (os.symlink, rng.choice(NAMES), path())),
+    (lambda: (os.link, path(), path())),
+    (lambda: (sorted, [os.path.lexists(path()), os.path.isdir(path())])),
+    (lambda: (lambda p: sorted(os.listdir(p)), path())),
+]
+for step in range(150):
+    call, *args = rng.choice(CALLS)()
+    try:
+        print(step, getattr(call, "__name__", ""), args, call(*args))
+    except (OSError, shutil.Error) as error:
+        print(step, getattr(call, "__name__", ""), args, type(error).__name__)
+    if step % 25 == 0:
+        tree()
+"""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_operations_give_the_same_results_as_on_a_plain_disk(
+    seed: int, run: Run, project: Path, tmp_path: Path
+) -> None:
+    body = f"SEED = {seed}\n{TREE}\n{RANDOM}\ntree()\n"
+    assert run(body).splitlines() == plain(project, tmp_path, body).splitlines()
