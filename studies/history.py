@@ -1,10 +1,13 @@
 """What the history tells: state, best so far, what changed since. Pure; no database here."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from autoamp.measurement import Outcome, Phase
+from autoamp.measurement import Label, Outcome, Phase
 from autoamp.probes.facts import Identity
-from autoamp.settings import Level
+from autoamp.settings import Level, Setting
 from autoamp.studies.records import Study, StudyState, Trial, TrialScalars
 from autoamp.studies.script_identity import ScriptIdentity, changes_since
 
@@ -51,6 +54,54 @@ def fp32_of(trials: Sequence[Trial]) -> float | None:
         if trial.phase is Phase.baseline and trial.setting.amp_level is Level.O0 and m and m.ok:
             return m.throughput_samples_per_s
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The setting that stands for a study: recommended, else the fastest trial so far."""
+
+    setting: Setting
+    throughput_samples_per_s: float | None
+    against_fp32: float | None
+    time_label: Label | None
+
+
+def best_of(trials: Sequence[TrialScalars], recommendation: str | None) -> Best | None:
+    """What a summary shows; None before any trial ended well.
+
+    A confirmed recommendation counts for more than the fastest single run.
+    """
+    if recommendation is not None:
+        found = _recommended(recommendation)
+        if found is not None:
+            return found
+    top = best_so_far(trials)
+    if top is None:
+        return None
+    return Best(
+        setting=top.setting,
+        throughput_samples_per_s=top.throughput_samples_per_s,
+        against_fp32=gain_against_fp32(trials),
+        time_label=top.time_label,
+    )
+
+
+def _recommended(text: str) -> Best | None:
+    """The few keys a summary needs; None if a newer autoamp laid them out otherwise.
+
+    The typed reader of the whole file costs more imports than listing studies may last.
+    """
+    try:
+        best: dict[str, Any] = json.loads(text)["best"]
+        measured = best["measured"]
+        return Best(
+            setting=Setting.from_json(measured["setting"]),
+            throughput_samples_per_s=measured["throughput"]["samples_per_s"],
+            against_fp32=best["against_fp32"].get("value"),
+            time_label=Label(measured["throughput"]["label"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def what_changed(

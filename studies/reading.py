@@ -39,7 +39,7 @@ _STUDY = (
 )
 _SUMMARY = (
     "SELECT id, name, script_path, device, state, created_at, updated_at, "
-    "recommendation IS NOT NULL AS has_recommendation FROM autoamp_study ORDER BY id"
+    "recommendation FROM autoamp_study ORDER BY id"
 )
 _TRIAL = (
     "SELECT id, number, phase, setting, numerics, state, measurement, started_at, finished_at "
@@ -171,7 +171,7 @@ class Reader:
 
 
 def _summary(row: dict[str, Any], trials: list[TrialScalars], alive: bool) -> StudySummary:
-    best = history.best_so_far(trials)
+    best = history.best_of(trials, row["recommendation"])
     return StudySummary(
         id=row["id"],
         name=row["name"],
@@ -181,9 +181,9 @@ def _summary(row: dict[str, Any], trials: list[TrialScalars], alive: bool) -> St
         trials=len(trials),
         best=best.setting if best else None,
         best_throughput_samples_per_s=best.throughput_samples_per_s if best else None,
-        best_against_fp32=history.gain_against_fp32(trials),
+        best_against_fp32=best.against_fp32 if best else None,
         time_label=best.time_label if best else None,
-        has_recommendation=bool(row["has_recommendation"]),
+        has_recommendation=row["recommendation"] is not None,
         created_at=datetime.fromisoformat(row["created_at"]),
         updated_at=datetime.fromisoformat(row["updated_at"]),
     )

@@ -58,7 +58,7 @@ def identify(
 
     ``extra_files`` are modules the script loaded; those outside the script's own folder are
     left out (installed packages belong to the machine). Raises ScriptError
-    ``script-missing`` or ``script-not-readable``, UsageError ``module-missing``.
+    ``script-missing`` or ``script-unreadable``, UsageError ``module-missing``.
     """
     path = module_file(entry, cwd) if is_module else os.path.join(cwd, entry)
     path = os.path.abspath(path)
@@ -75,7 +75,7 @@ def identify(
     except OSError as e:
         raise ScriptError(
             f"cannot read {e.filename}: {e.strerror}",
-            slug="script-not-readable",
+            slug="script-unreadable",
             remedy="check its permissions",
         ) from e
     return ScriptIdentity(

@@ -65,7 +65,7 @@ def show(name: Name, storage: Storage = DEFAULT_STORAGE, as_json: Json = False) 
             trials,
             state=state,
             lease=lease,
-            recommendation=history.recommendation_lines(recommendation),
+            recommendation=recommendation,
             now=datetime.now(timezone.utc),
         )
     )

@@ -7,7 +7,9 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
+from autoamp.errors import UsageError
 from autoamp.measurement import Label, Measurement, Outcome, Phase
+from autoamp.report.text import bytes_text, ratio_text, scale_text
 from autoamp.settings import Level, Setting
 from autoamp.studies import codec
 from autoamp.studies.history import fp32_of
@@ -63,7 +65,7 @@ def study_page(
     *,
     state: str,
     lease: LeaseRow | None,
-    recommendation: Sequence[str],
+    recommendation: str | None,
     now: datetime,
 ) -> str:
     """Everything about one study but its single trials."""
@@ -94,20 +96,6 @@ def study_page(
         "\n" + ("\n".join(recommendation) if recommendation else "no recommendation yet") + "\n"
     )
     return text + ("\n" + _counts(trials) if trials else "\nno trials yet\n")
-
-
-def recommendation_lines(text: str | None) -> tuple[str, ...]:
-    """The two settings of a stored recommendation, in one line each; empty without one."""
-    if text is None:
-        return ()
-    found = json.loads(text)
-    lines = []
-    for key in ("best", "at_your_batch"):
-        entry = found.get(key) if isinstance(found, dict) else None
-        setting = entry.get("setting") if isinstance(entry, dict) else None
-        if isinstance(setting, dict):
-            lines.append(f"{key.replace('_', ' '):<15} {Setting.from_json(setting).describe()}")
-    return ("recommended", *(f"  {line}" for line in lines)) if lines else ("recommended",)
 
 
 def studies_json(studies: Sequence[StudySummary]) -> str:
@@ -213,7 +201,7 @@ def _trial_line(trial: Trial, base: float | None) -> tuple[str, ...]:
         "-" if s.amp_level is None else str(s.amp_level),
         "-" if s.dtype is None else str(s.dtype),
         _text(s.batch_size if s.batch_size is not None else m and m.batch_size),
-        "-" if s.init_loss_scaling is None else _power(s.init_loss_scaling),
+        scale_text(s.init_loss_scaling),
         _lists(s),
         "-" if value is None or m is None else f"{value:.4g}{_mark(m.time_label)}",
         _ratio(value / base if value and base else None, m.time_label if m else None),
@@ -230,6 +218,20 @@ def _ending(trial: Trial) -> str:
     name = "lost" if trial.state is TrialState.lost else str(m.outcome).replace("_", " ")
     # The first line: a table is no place for a traceback.
     return f"{name}: {m.reason.splitlines()[0]}" if m.reason and not m.ok else name
+
+
+def _recommendation(text: str | None, name: str) -> str:
+    if text is None:
+        return "\nno recommendation yet\n"
+    # rich and the file's types: imports that listing studies has no time for.
+    from autoamp.report.recommendation import lines
+    from autoamp.studies.recommendation import decode
+
+    try:
+        found = decode(text.encode(), source=f"the recommendation of {name}")
+    except UsageError as e:
+        return f"\n{e.message}\n"
+    return "\n".join(lines(found)) + "\n"
 
 
 def _counts(trials: Sequence[Trial]) -> str:
@@ -263,8 +265,7 @@ def _memory(m: Measurement | None) -> str:
     size = None if m is None else _memory_bytes(m)
     if m is None or size is None:
         return "-"
-    shown = f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
-    return shown + _mark(m.memory_label)
+    return bytes_text(size) + _mark(m.memory_label)
 
 
 def _mark(label: Label) -> str:
@@ -272,7 +273,7 @@ def _mark(label: Label) -> str:
 
 
 def _ratio(ratio: float | None, label: Label | None) -> str:
-    return "-" if ratio is None else f"{ratio:.2f}x" + ("" if label is None else _mark(label))
+    return "-" if ratio is None else ratio_text(ratio) + ("" if label is None else _mark(label))
 
 
 def _short(setting: Setting | None) -> str:
@@ -289,11 +290,6 @@ def _lists(setting: Setting) -> str:
     parts = [f"-{op}" for op in setting.custom_black_list]
     parts += [f"+{op}" for op in setting.custom_white_list]
     return ",".join(parts) or "default"
-
-
-def _power(scale: float) -> str:
-    mantissa, exponent = scale.hex().split("p")
-    return f"2^{int(exponent)}" if mantissa == "0x1.0000000000000" else f"{scale:g}"
 
 
 def _text(value: Any) -> str:

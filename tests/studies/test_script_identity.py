@@ -242,7 +242,7 @@ def test_a_script_that_may_not_be_read(project: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(si, "_hash", refuse)
     with pytest.raises(AutoampError) as e:
         of(project)
-    assert e.value.slug == "script-not-readable"
+    assert e.value.slug == "script-unreadable"
 
 
 class TestDefaultName:
