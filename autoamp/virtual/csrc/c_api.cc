@@ -1,0 +1,69 @@
+// The functions that autoamp/virtual/runtime.py calls through ctypes.
+#include <string>
+
+#include "convert.h"
+#include "counters.h"
+#include "device_memory.h"
+#include "device_model.h"
+#include "registration.h"
+
+#define VGPU_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+// Text results stay valid until the next call of the same thread.
+const char* Keep(std::string text) {
+  static thread_local std::string kept;
+  kept = std::move(text);
+  return kept.c_str();
+}
+
+}  // namespace
+
+VGPU_EXPORT double autoamp_vgpu_clock_s() { return vgpu::ClockSeconds(); }
+VGPU_EXPORT void autoamp_vgpu_reset_clock() { vgpu::ResetClock(); }
+// Columns: kernel, dtype, calls, flops, bytes, seconds.
+VGPU_EXPORT const char* autoamp_vgpu_kernels() { return Keep(vgpu::KernelReport()); }
+
+VGPU_EXPORT void autoamp_vgpu_track_ranges(int on) { vgpu::SetTrackRanges(on != 0); }
+// Columns: operator (AMP-list name), largest finite magnitude, non-finite elements.
+VGPU_EXPORT const char* autoamp_vgpu_ranges() { return Keep(vgpu::RangeReport()); }
+
+VGPU_EXPORT void autoamp_vgpu_mark_calls() { vgpu::MarkCalls(); }
+// Columns: operator (AMP-list name), float16, bfloat16, float32, other calls since the mark.
+VGPU_EXPORT const char* autoamp_vgpu_calls() { return Keep(vgpu::CallReport()); }
+
+VGPU_EXPORT void autoamp_vgpu_set_numerics(int on) { vgpu::Device().numerics = on != 0; }
+VGPU_EXPORT void autoamp_vgpu_set_tf32(int matmul, int conv) {
+  const bool available = vgpu::Device().tf32_flops_per_s > 0;
+  vgpu::Device().tf32_matmul = matmul && available;
+  vgpu::Device().tf32_conv = conv && available;
+}
+
+VGPU_EXPORT unsigned long long autoamp_vgpu_capacity_bytes() {
+  return vgpu::ReadMemory().capacity_bytes;
+}
+VGPU_EXPORT unsigned long long autoamp_vgpu_used_bytes() { return vgpu::ReadMemory().used_bytes; }
+VGPU_EXPORT unsigned long long autoamp_vgpu_peak_bytes() { return vgpu::ReadMemory().peak_bytes; }
+VGPU_EXPORT unsigned long long autoamp_vgpu_host_refusals() {
+  return vgpu::ReadMemory().host_refusals;
+}
+VGPU_EXPORT void autoamp_vgpu_reset_peak() { vgpu::ResetPeak(); }
+
+VGPU_EXPORT int autoamp_vgpu_kernel_count() { return vgpu::Registration().registered; }
+// One name a line.
+VGPU_EXPORT const char* autoamp_vgpu_left_out() {
+  std::string text;
+  for (auto& name : vgpu::Registration().left_out) text += name + "\n";
+  return Keep(std::move(text));
+}
+
+// For the tests of the conversion code; `type` is 0 for float16, 1 for bfloat16.
+VGPU_EXPORT void autoamp_vgpu_widen(int type, const void* from, float* to, long long count) {
+  vgpu::Widen(type ? phi::DataType::BFLOAT16 : phi::DataType::FLOAT16, from, to, count);
+}
+VGPU_EXPORT void autoamp_vgpu_round(int type, const float* from, void* to, long long count) {
+  vgpu::Round(type ? phi::DataType::BFLOAT16 : phi::DataType::FLOAT16, from, to, count);
+}
+VGPU_EXPORT void autoamp_vgpu_scalar_conversion(int on) { vgpu::UseScalarConversion(on != 0); }
+VGPU_EXPORT int autoamp_vgpu_has_vector_conversion() { return vgpu::HasVectorConversion(); }

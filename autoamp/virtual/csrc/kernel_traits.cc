@@ -1,0 +1,89 @@
+#include "kernel_traits.h"
+
+#include <cstring>
+#include <map>
+#include <set>
+
+namespace vgpu {
+namespace {
+
+bool Starts(const std::string& text, const char* prefix) {
+  return text.compare(0, std::strlen(prefix), prefix) == 0;
+}
+bool Contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+bool IsLeftOut(const std::string& name) {
+  if (name == "full_int_array") return false;
+  // Strings and sparse tensors have other tensor classes; tensor arrays are lists of tensors;
+  // memcpy kernels belong to Paddle's own device code.
+  return Starts(name, "strings_") || Starts(name, "memcpy") || Contains(name, "coo") ||
+         Contains(name, "csr") || Contains(name, "array");
+}
+
+bool MovesDataOnly(const std::string& name) {
+  static const std::set<std::string> names = {
+      "assign",        "assign_value",   "cast",       "concat",
+      "contiguous",    "data",           "empty",      "empty_like",
+      "expand",        "flatten",        "flip",       "full",
+      "full_batch_size_like",            "full_int_array",
+      "full_like",     "gather",         "reshape",    "reverse",
+      "roll",          "set_value",      "set_value_with_tensor",
+      "slice",         "split",          "split_with_num",
+      "squeeze",       "stack",          "strided_copy",
+      "strided_slice", "tile",           "transpose",  "unbind",
+      "unsqueeze",     "unstack"};
+  return names.count(name) != 0;
+}
+
+bool ShapeDependsOnData(const std::string& name) {
+  static const std::set<std::string> names = {
+      "bincount",          "collect_fpn_proposals", "ctc_align",
+      "distribute_fpn_proposals",                   "generate_proposals",
+      "graph_khop_sampler", "graph_sample_neighbors", "histogram_bin_edges",
+      "masked_select",     "matrix_nms",            "multiclass_nms3",
+      "nms",               "nonzero",               "reindex_graph",
+      "repeat_interleave_with_tensor_index",        "sequence_mask",
+      "unique",            "unique_consecutive",    "where_index",
+      "yolo_box_post"};
+  return names.count(name) != 0;
+}
+
+bool PlacesConstants(const std::string& name) {
+  return Starts(name, "full") || Starts(name, "assign") || Starts(name, "fill") ||
+         Starts(name, "set_value") || Starts(name, "masked_fill") || name == "data";
+}
+
+int MasterFromEnd(const std::string& name) {
+  // From the kernels' signatures in Paddle's ops.yaml: adam's family ends with skip_update.
+  static const std::map<std::string, int> from_end = {
+      {"sgd", -1},     {"momentum", -1}, {"adamax", -1}, {"adagrad", -1}, {"rmsprop", -1},
+      {"adadelta", -1}, {"adam", -2},    {"adamw", -2},  {"lamb", -2}};
+  auto found = from_end.find(name);
+  return found == from_end.end() ? 0 : found->second;
+}
+
+WorkKind WorkOf(const std::string& name, phi::DataLayout layout) {
+#ifdef AUTOAMP_HAS_STRIDES
+  if (layout == phi::DataLayout::STRIDED) return WorkKind::kView;
+#endif
+  static const std::map<std::string, WorkKind> kinds = {
+      {"matmul", WorkKind::kMatmul},
+      {"bmm", WorkKind::kMatmul},
+      {"mm", WorkKind::kMatmul},
+      {"matmul_grad", WorkKind::kMatmulGrad},
+      {"bmm_grad", WorkKind::kMatmulGrad},
+      {"conv2d", WorkKind::kConv},
+      {"depthwise_conv2d", WorkKind::kConv},
+      {"conv3d", WorkKind::kConv},
+      {"conv2d_grad", WorkKind::kConvGrad},
+      {"depthwise_conv2d_grad", WorkKind::kConvGrad},
+      {"conv3d_grad", WorkKind::kConvGrad}};
+  auto found = kinds.find(name);
+  return found == kinds.end() ? WorkKind::kMemory : found->second;
+}
+
+}  // namespace vgpu

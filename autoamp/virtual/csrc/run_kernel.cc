@@ -1,0 +1,269 @@
+#include "run_kernel.h"
+
+#include <deque>
+
+#include "counters.h"
+#include "device_model.h"
+#include "fast_cast.h"
+#include "operands.h"
+#include "planning.h"
+#include "tensor_mapping.h"
+
+namespace vgpu {
+namespace {
+
+// A typed CPU kernel, called with every register and stack word it could want. Words beyond
+// its own parameters are ignored by both calling conventions.
+#if defined(__aarch64__)
+#define VGPU_GENERAL uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t
+#define VGPU_GENERAL_VALUES(w) w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
+#else
+#define VGPU_GENERAL uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t
+#define VGPU_GENERAL_VALUES(w) w[0], w[1], w[2], w[3], w[4], w[5]
+#endif
+#define VGPU_8(x) x, x, x, x, x, x, x, x
+#define VGPU_8_VALUES(w, i) \
+  w[i], w[i + 1], w[i + 2], w[i + 3], w[i + 4], w[i + 5], w[i + 6], w[i + 7]
+using TypedKernel = void (*)(VGPU_GENERAL, VGPU_8(double), VGPU_8(uint64_t), VGPU_8(uint64_t),
+                             VGPU_8(uint64_t), VGPU_8(uint64_t));
+
+// True if this optimizer call has a float32 master copy of a 16-bit parameter. Paddle's CPU
+// kernels ignore it: the master is fed in as the parameter, and the parameter is written as
+// its rounding.
+bool UsesMaster(const KernelSlot& slot, const DenseTensor* parameter, const DenseTensor* master) {
+  return slot.converts && slot.master_input >= 0 && parameter && master &&
+         IsHalf(parameter->dtype()) && master->initialized() &&
+         master->dtype() == DataType::FLOAT32;
+}
+
+// What needs no kernel: planned calls and our own casts.
+bool DoneWithoutKernel(const Operands& call) {
+  if (!Device().numerics) {
+    if (PlanInsteadOfRun(call)) {
+      CountCall(call);
+      return true;
+    }
+    ZeroUncomputedViews(call);
+  }
+  if (CastDirectly(call)) {
+    CountCall(call);
+    return true;
+  }
+  return false;
+}
+
+const DenseTensor* AsDense(const TensorBase* tensor) {
+  return tensor && DenseTensor::classof(tensor) ? static_cast<const DenseTensor*>(tensor)
+                                                : nullptr;
+}
+
+}  // namespace
+
+void RunFromContext(KernelContext* context, uint32_t number) {
+  const KernelSlot& slot = *Slots()[number];
+  const auto& device = context->GetDeviceContext<phi::DeviceContext>();
+  Operands call(slot, &device);
+  call.context = context;
+  const size_t input_count = context->InputsSize();
+  const size_t output_count = context->OutputsSize();
+  for (size_t i = 0; i < input_count; ++i)
+    // TensorBase keeps absent inputs null in every Paddle version.
+    call.inputs.push_back(AsDense(&context->InputAt<TensorBase>(i)));
+  for (size_t i = 0; i < output_count; ++i)
+    call.outputs.push_back(const_cast<DenseTensor*>(AsDense(context->MutableOutputAt(i))));
+  if (DoneWithoutKernel(call)) return;
+
+  TensorMapping mapping(slot, &device);
+  KernelContext inner(CpuContext());
+  std::vector<const TensorBase*> inputs(input_count);
+  for (size_t i = 0; i < input_count; ++i)
+    inputs[i] = call.inputs[i] ? mapping.Input(call.inputs[i]) : &context->InputAt<TensorBase>(i);
+  bool uses_master = false;
+  if (slot.master_input >= 0) {
+    const int at = context->InputRangeAt(slot.master_input).first;
+    uses_master = UsesMaster(slot, call.inputs[0], call.inputs[at]);
+    if (uses_master) inputs[0] = inputs[at];
+  }
+  for (auto* input : inputs) inner.EmplaceBackInputWithoutSetRange(input);
+  for (size_t i = 0; i < slot.inputs.size(); ++i)
+    inner.AssignInputRange(std::pair<int, int>(context->InputRangeAt(i)), i);
+  for (size_t i = 0; i < context->AttrsSize(); ++i) inner.EmplaceBackAttr(context->AttrAt(i));
+
+  std::vector<TensorBase*> outputs(output_count);
+  for (size_t i = 0; i < output_count; ++i)
+    outputs[i] = call.outputs[i] ? mapping.Output(call.outputs[i]) : context->MutableOutputAt(i);
+  DenseTensor* master = nullptr;
+  if (uses_master && output_count >= 2) {
+    master = static_cast<DenseTensor*>(outputs.back());
+    outputs[0] = master;
+  }
+  for (auto* output : outputs) inner.EmplaceBackOutputWithoutSetRange(output);
+  for (size_t i = 0; i < slot.outputs.size(); ++i)
+    inner.AssignOutputRange(std::pair<int, int>(context->OutputRangeAt(i)), i);
+
+  slot.cpu_kernel(&inner);
+  if (master) mapping.FirstOutputFrom(master);
+  mapping.Finish();
+  CountCall(call);
+}
+
+namespace {
+
+using OptionalTensor = paddle::optional<DenseTensor>;
+using TensorList = std::vector<const DenseTensor*>;
+using OptionalList = paddle::optional<std::vector<const DenseTensor*>>;
+using OutputList = std::vector<DenseTensor*>;
+
+template <typename T>
+T* At(uint64_t word) {
+  return reinterpret_cast<T*>(word);
+}
+template <typename T>
+uint64_t Word(T* pointer) {
+  return reinterpret_cast<uint64_t>(pointer);
+}
+
+// Lists the tensors behind the argument words; the order is context, inputs, attributes that
+// are not floats, outputs.
+void CollectOperands(const uint64_t* words, Operands* call) {
+  const KernelSlot& slot = call->slot;
+  size_t at = 1;
+  for (InputKind kind : slot.inputs) {
+    const uint64_t word = words[at++];
+    switch (kind) {
+      case InputKind::kDense:
+        call->inputs.push_back(At<const DenseTensor>(word));
+        break;
+      case InputKind::kOptional:
+        call->inputs.push_back(At<const OptionalTensor>(word)->get_ptr());
+        break;
+      case InputKind::kVector:
+        for (auto* tensor : *At<const TensorList>(word)) call->inputs.push_back(tensor);
+        break;
+      case InputKind::kOptionalVector:
+        if (auto* list = At<const OptionalList>(word)->get_ptr())
+          for (auto* tensor : *list) call->inputs.push_back(tensor);
+        break;
+    }
+  }
+  call->attribute_words = words + at;
+  at += slot.attributes.size() - slot.float_attributes;
+  for (OutputKind kind : slot.outputs) {
+    const uint64_t word = words[at++];
+    if (kind == OutputKind::kDense)
+      call->outputs.push_back(At<DenseTensor>(word));
+    else
+      for (auto* tensor : *At<OutputList>(word)) call->outputs.push_back(tensor);
+  }
+}
+
+// Replaces the argument words by ones that point at host tensors, and keeps the containers
+// that the new words point to.
+class HostArguments {
+ public:
+  HostArguments(const KernelSlot& slot, TensorMapping* mapping) : slot_(slot), mapping_(mapping) {}
+
+  void Replace(uint64_t* words) {
+    words[0] = Word(static_cast<phi::DeviceContext*>(CpuContext()));
+    size_t at = 1;
+    const DenseTensor* parameter = nullptr;
+    DenseTensor* master = nullptr;
+    for (size_t i = 0; i < slot_.inputs.size(); ++i, ++at) {
+      switch (slot_.inputs[i]) {
+        case InputKind::kDense: {
+          auto* tensor = At<const DenseTensor>(words[at]);
+          if (i == 0) parameter = tensor;
+          words[at] = Word(mapping_->Input(tensor));
+          break;
+        }
+        case InputKind::kOptional: {
+          auto* tensor = At<const OptionalTensor>(words[at])->get_ptr();
+          if (!tensor) break;
+          DenseTensor* host = mapping_->Input(tensor);
+          if (static_cast<int>(i) == slot_.master_input && UsesMaster(slot_, parameter, tensor))
+            master = host;
+          optionals_.emplace_back(paddle::make_optional<DenseTensor>(*host));
+          words[at] = Word(&optionals_.back());
+          break;
+        }
+        case InputKind::kVector: {
+          auto* list = At<const TensorList>(words[at]);
+          lists_.emplace_back();
+          for (auto* tensor : *list) lists_.back().push_back(mapping_->Input(tensor));
+          words[at] = Word(&lists_.back());
+          break;
+        }
+        case InputKind::kOptionalVector: {
+          auto* list = At<const OptionalList>(words[at])->get_ptr();
+          if (!list) break;
+          TensorList hosts;
+          for (auto* tensor : *list) hosts.push_back(mapping_->Input(tensor));
+          optional_lists_.emplace_back(std::move(hosts));
+          words[at] = Word(&optional_lists_.back());
+          break;
+        }
+      }
+    }
+    at += slot_.attributes.size() - slot_.float_attributes;
+    const size_t first_output = at;
+    for (OutputKind kind : slot_.outputs) {
+      if (kind == OutputKind::kDense) {
+        words[at] = Word(mapping_->Output(At<DenseTensor>(words[at])));
+      } else {
+        outputs_.emplace_back();
+        for (auto* tensor : *At<OutputList>(words[at]))
+          outputs_.back().push_back(mapping_->Output(tensor));
+        words[at] = Word(&outputs_.back());
+      }
+      ++at;
+    }
+    if (master && slot_.outputs.size() >= 2 && words[at - 1]) {
+      words[1] = Word(master);
+      master_output_ = At<DenseTensor>(words[at - 1]);
+      words[first_output] = words[at - 1];
+    }
+  }
+
+  // The updated master weights, null if the call is not an optimizer with master weights.
+  DenseTensor* master_output() const { return master_output_; }
+
+ private:
+  const KernelSlot& slot_;
+  TensorMapping* mapping_;
+  DenseTensor* master_output_{nullptr};
+  // Deques: words point into them.
+  std::deque<OptionalTensor> optionals_;
+  std::deque<TensorList> lists_;
+  std::deque<OptionalList> optional_lists_;
+  std::deque<OutputList> outputs_;
+};
+
+}  // namespace
+
+void RunVariadic(uint32_t number, SavedRegisters* registers) {
+  const KernelSlot& slot = *Slots()[number];
+  const size_t count = 1 + slot.inputs.size() + slot.attributes.size() -
+                       slot.float_attributes + slot.outputs.size();
+  uint64_t words[kGeneralRegisters + kStackWords] = {0};
+  for (size_t i = 0; i < count; ++i)
+    words[i] = i < kGeneralRegisters ? registers->general[i]
+                                     : registers->stack[i - kGeneralRegisters];
+  const auto* device = At<const phi::DeviceContext>(words[0]);
+  Operands call(slot, device);
+  CollectOperands(words, &call);
+  if (DoneWithoutKernel(call)) return;
+
+  TensorMapping mapping(slot, device);
+  HostArguments arguments(slot, &mapping);
+  arguments.Replace(words);
+  const uint64_t* stack = words + kGeneralRegisters;
+  const double* floats = registers->floats;
+  reinterpret_cast<TypedKernel>(slot.variadic)(
+      VGPU_GENERAL_VALUES(words), VGPU_8_VALUES(floats, 0), VGPU_8_VALUES(stack, 0),
+      VGPU_8_VALUES(stack, 8), VGPU_8_VALUES(stack, 16), VGPU_8_VALUES(stack, 24));
+  if (arguments.master_output()) mapping.FirstOutputFrom(arguments.master_output());
+  mapping.Finish();
+  CountCall(call);
+}
+
+}  // namespace vgpu

@@ -1,0 +1,183 @@
+#include "tensor_mapping.h"
+
+#include <cstring>
+
+#include "convert.h"
+#include "counters.h"
+#include "device_model.h"
+#include "planning.h"
+
+namespace vgpu {
+namespace {
+
+// Device memory under a CPU place: CPU kernels insist on the place, the bytes are the same.
+struct Alias : phi::Allocation {
+  explicit Alias(std::shared_ptr<phi::Allocation> r)
+      : phi::Allocation(r->ptr(), r->size(), phi::CPUPlace()), real(std::move(r)) {}
+  std::shared_ptr<phi::Allocation> real;
+};
+
+bool OnDevice(const DenseTensor& tensor) {
+  return tensor.place().GetType() == phi::AllocationType::CUSTOM;
+}
+
+// A constructor call: set_meta() would refuse a dtype that is still undefined.
+void Rebuild(DenseTensor* tensor, const phi::DenseTensorMeta& meta,
+             const std::shared_ptr<phi::Allocation>& holder) {
+  *tensor = DenseTensor(holder, meta);
+}
+
+void* AllocateHost(DenseTensor* tensor, DataType type) {
+  return static_cast<phi::DeviceContext*>(CpuContext())->Alloc(tensor, type);
+}
+
+#ifdef AUTOAMP_HAS_STRIDES
+// Copies a strided 16-bit tensor into a dense buffer, in row-major order of its indices.
+void Gather(const DenseTensor& tensor, uint16_t* to) {
+  const auto* from = static_cast<const uint16_t*>(tensor.data());
+  const auto& dims = tensor.dims();
+  const auto& strides = tensor.strides();
+  const int rank = dims.size();
+  std::vector<int64_t> index(rank, 0);
+  for (int64_t i = 0, n = tensor.numel(); i < n; ++i) {
+    int64_t offset = 0;
+    for (int k = 0; k < rank; ++k) offset += index[k] * strides[k];
+    to[i] = from[offset];
+    for (int k = rank - 1; k >= 0; --k) {
+      if (++index[k] < dims[k]) break;
+      index[k] = 0;
+    }
+  }
+}
+#endif
+
+}  // namespace
+
+phi::CPUContext* CpuContext() {
+  static auto* context = static_cast<phi::CPUContext*>(
+      phi::DeviceContextPool::Instance().Get(phi::CPUPlace()));
+  return context;
+}
+
+std::shared_ptr<phi::Allocation> TensorMapping::AliasOf(
+    const std::shared_ptr<phi::Allocation>& real) {
+  for (auto& alias : aliases_)
+    if (static_cast<Alias*>(alias.get())->real == real) return alias;
+  aliases_.push_back(std::make_shared<Alias>(real));
+  return aliases_.back();
+}
+
+void TensorMapping::WidenInto(const DenseTensor& from, DenseTensor* to) {
+  Rebuild(to, phi::DenseTensorMeta(DataType::FLOAT32, from.dims(), from.layout()), nullptr);
+  auto* values = static_cast<float*>(AllocateHost(to, DataType::FLOAT32));
+#ifdef AUTOAMP_HAS_STRIDES
+  if (!IsContiguous(from)) {
+    std::vector<uint16_t> dense(from.numel());
+    Gather(from, dense.data());
+    Widen(from.dtype(), dense.data(), values, from.numel());
+    return;
+  }
+#endif
+  Widen(from.dtype(), from.data(), values, from.numel());
+}
+
+DenseTensor* TensorMapping::Input(const DenseTensor* tensor) {
+  if (!tensor) return nullptr;
+  for (auto& seen : inputs_)
+    if (seen.device == tensor) return seen.host;
+  const bool widened =
+      tensor->initialized() && slot_.converts && IsHalf(tensor->dtype());
+  if (widened) {
+    hosts_.emplace_back();
+    WidenInto(*tensor, &hosts_.back());
+  } else {
+    hosts_.emplace_back(*tensor);
+    if (tensor->initialized() && OnDevice(*tensor))
+      Rebuild(&hosts_.back(), tensor->meta(), AliasOf(tensor->Holder()));
+  }
+  inputs_.push_back({tensor, &hosts_.back(), widened});
+  return &hosts_.back();
+}
+
+DenseTensor* TensorMapping::Output(DenseTensor* tensor) {
+  if (!tensor) return nullptr;
+  for (auto& seen : outputs_)
+    if (seen.device == tensor) return seen.host;
+  hosts_.emplace_back();
+  DenseTensor* host = &hosts_.back();
+  phi::DenseTensorMeta meta = tensor->meta();
+  const DataType wanted = meta.dtype;
+  const bool rounds = slot_.converts && IsHalf(wanted);
+  // In place is told by memory, not by pointer: Paddle passes distinct tensor objects.
+  const MappedInput* source = nullptr;
+  if (tensor->Holder())
+    for (auto& input : inputs_)
+      if (input.device->Holder() == tensor->Holder() &&
+          input.device->meta().offset == meta.offset) {
+        source = &input;
+        break;
+      }
+  if (source && source->widened) {
+    meta.dtype = DataType::FLOAT32;
+    meta.offset = source->host->meta().offset;
+    Rebuild(host, meta, source->host->Holder());
+  } else if (tensor->initialized() && !rounds) {
+    Rebuild(host, meta, OnDevice(*tensor) ? AliasOf(tensor->Holder()) : tensor->Holder());
+  } else {
+    if (rounds) meta.dtype = DataType::FLOAT32;
+    meta.offset = 0;
+    Rebuild(host, meta, nullptr);
+  }
+  outputs_.push_back({tensor, host, wanted});
+  return host;
+}
+
+void TensorMapping::Return(const MappedOutput& output) {
+  const DenseTensor& host = *output.host;
+  DenseTensor* device = output.device;
+  if (!host.Holder()) {
+    // The kernel set a shape at most.
+    if (host.dims() != device->dims() && host.dims().size() > 0) device->Resize(host.dims());
+    return;
+  }
+  const DataType got = host.dtype();
+  if (auto* alias = dynamic_cast<Alias*>(host.Holder().get())) {
+    phi::DenseTensorMeta meta = host.meta();
+    if (device->Holder() != alias->real) device->ResetHolder(alias->real);
+    device->set_meta(meta);
+    if (TracksRanges()) TrackRange(slot_, host, got);
+    if (!Device().numerics) ScrubNonFinite(slot_, device);
+    return;
+  }
+  const DataType wanted =
+      slot_.converts && got == DataType::FLOAT32 && IsHalf(output.wanted) ? output.wanted : got;
+  phi::DenseTensorMeta meta = host.meta();
+  meta.dtype = wanted;
+  meta.offset = device->Holder() ? device->meta().offset : 0;
+  device->set_meta(meta);
+  const int64_t count = host.numel();
+  void* to = device_->Alloc(device, wanted, 0);
+  if (!count) return;
+  if (TracksRanges()) TrackRange(slot_, host, wanted);
+  if (wanted != got)
+    Round(wanted, static_cast<const float*>(host.data()), to, count);
+  else
+    std::memcpy(to, host.data(), count * phi::SizeOf(got));
+  if (!Device().numerics) ScrubNonFinite(slot_, device);
+}
+
+void TensorMapping::Finish() {
+  for (auto& output : outputs_) Return(output);
+}
+
+void TensorMapping::FirstOutputFrom(const DenseTensor* master) {
+  DenseTensor* host = outputs_.front().host;
+  phi::DenseTensorMeta meta = master->meta();
+  meta.dtype = DataType::FLOAT32;
+  meta.offset = 0;
+  Rebuild(host, meta, nullptr);
+  void* to = AllocateHost(host, DataType::FLOAT32);
+  std::memcpy(to, master->data(), master->numel() * sizeof(float));
+}
+
+}  // namespace vgpu

@@ -1,0 +1,42 @@
+"""The plug-in's own functions, called through ctypes in the process that has paddle loaded."""
+
+import ctypes
+import os
+
+LIBRARY = "libautoamp_vgpu.so"
+
+
+class Library:
+    """One handle to the library that paddle itself loaded from ``CUSTOM_DEVICE_ROOT``."""
+
+    def __init__(self, folder: str) -> None:
+        path = os.path.join(folder, LIBRARY)
+        # dlopen of a library that is already loaded returns the same one, counters and all.
+        self._functions = ctypes.CDLL(path)
+
+    def _function(
+        self, name: str, result: type | None, *arguments: type
+    ) -> "ctypes._NamedFuncPointer":
+        function = getattr(self._functions, f"autoamp_vgpu_{name}")
+        function.restype = result
+        function.argtypes = list(arguments)
+        return function
+
+    def call(self, name: str, *arguments: int) -> None:
+        """A function that takes ints and returns nothing."""
+        self._function(name, None, *[ctypes.c_int] * len(arguments))(*arguments)
+
+    def seconds(self, name: str) -> float:
+        return float(self._function(name, ctypes.c_double)())
+
+    def count(self, name: str) -> int:
+        return int(self._function(name, ctypes.c_ulonglong)())
+
+    def rows(self, name: str) -> list[list[str]]:
+        """A report: one list of columns a line."""
+        text = self._function(name, ctypes.c_char_p)()
+        return [line.split("\t") for line in text.decode().splitlines()]
+
+    def set_value(self, name: str, value: float) -> None:
+        """A function that takes one double."""
+        self._function(name, None, ctypes.c_double)(value)
