@@ -8,7 +8,7 @@ it, and run from there on.
 import shutil
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -102,7 +102,8 @@ class Runner:
     request: Request
     machine: Machine
     folder: Path
-    extra_env: Mapping[str, str]
+    plugin_dir: Path | None
+    """Where the virtual accelerator was built; None on a real device."""
     stops: Stops
     facts: ScriptFacts | None = None
     limit_s: float | None = None
@@ -147,6 +148,12 @@ class Runner:
             scan=proposal.scan,
         )
 
+    def environment(self, plan: wire.Plan) -> Mapping[str, str]:
+        """What the plan's device needs in the child's environment."""
+        if plan.virtual is None or self.plugin_dir is None:
+            return {}
+        return virtual_device.child_environment(plan.virtual, self.plugin_dir)
+
     def run(self, number: int, proposal: Proposal) -> Measurement:
         """Run one trial to its Measurement. Raises Interrupted if the user stops it."""
         plan = self.plan(number, proposal)
@@ -158,7 +165,7 @@ class Runner:
                 self.request.target,
                 plan,
                 device=self.machine.device.paddle_name,
-                extra_env=self.extra_env,
+                extra_env=self.environment(plan),
                 limit_s=self.limit_s or FIRST_LIMIT_S,
                 stop=lambda: self.stops.now,
             )
@@ -330,9 +337,7 @@ class Tuned:
     wall_s: float
 
 
-def tune(
-    request: Request, view: View, stops: Stops, *, confirm: Callable[[str], bool] | None = None
-) -> Tuned:
+def tune(request: Request, view: View, stops: Stops) -> Tuned:
     """The whole of ``autoamp tune``.
 
     Raises AutoampError for what blocks it, Interrupted if stopped at once; all that was finished
@@ -341,7 +346,9 @@ def tune(
     started = time.monotonic()
     prepared = prepare(request)
     machine = prepared.machine
-    extra_env = child_environment(machine, request.target.python, view.say)
+    plugin_dir = None
+    if machine.device.kind is DeviceKind.virtual:
+        plugin_dir = virtual_build.ensure_built(request.target.python, view.say)
     store = open_store(request.storage)
     try:
         opened = open_study(store, request, prepared)
@@ -355,7 +362,7 @@ def tune(
                 request=request,
                 machine=machine,
                 folder=trials_folder(request.storage, study.name),
-                extra_env=extra_env,
+                plugin_dir=plugin_dir,
                 stops=stops,
                 limit_s=request.trial_limit_s,
             )
@@ -451,19 +458,6 @@ def drive(
             view.say(f"note: Optuna's copy of the history lags behind: {mirror.problem}")
         result: Result = end.value
         return result
-
-
-def child_environment(
-    machine: Machine, python: str, say: Callable[[str], None]
-) -> Mapping[str, str]:
-    """Extra environment of every trial; builds the virtual accelerator on first use."""
-    device = machine.device
-    if device.kind is not DeviceKind.virtual:
-        return {}
-    assert device.model is not None and device.memory_total_bytes is not None
-    folder = virtual_build.ensure_built(python, say)
-    spec = probes_virtual.virtual_device(device.model, device.memory_total_bytes, True)
-    return virtual_device.child_environment(spec, folder)
 
 
 def output_path(request: Request, study: str) -> Path:
