@@ -51,7 +51,7 @@ own: those are the slow ones, and the drift check looks at it anyway before it c
 SEARCH_WITHIN = 0.10
 """Precisions whose best is so near to the leader's are searched further."""
 
-PATIENCE = 10
+PATIENCE = 8
 """Search trials in a row that bring nothing before the search ends."""
 
 NOTICEABLE = 0.01
@@ -83,8 +83,8 @@ def search(
         try:
             yield from _baseline(session)
             yield from _explore(session)
-        except Spent:
-            pass
+        except Spent as exc:
+            session.spent = str(exc)
         _finish_ceilings(session)
     except Stopped as exc:
         stopped = str(exc)
@@ -152,10 +152,16 @@ def baseline_failed(measurement: Measurement, how: str) -> ScriptError:
     tail = measurement.log_tail.rstrip()
     log = f"\nThe last lines of its output:\n{tail}" if tail else ""
     where = f" Full log: {measurement.log_path}" if measurement.log_path else ""
+    remedy = "make it run on this device without autoamp first."
+    if measurement.outcome in NUMERIC_OUTCOMES:
+        remedy = (
+            "its numerics break before autoamp changes anything: turn the script's own AMP off "
+            "(autoamp adds it from outside where it pays), or cure the loss in FP32 first."
+        )
     return ScriptError(
         f"the script does not run {how}: {measurement.outcome}: {reason}{log}",
         slug="baseline-failed",
-        remedy=f"make it run on this device without autoamp first.{where}",
+        remedy=remedy + where,
     )
 
 
@@ -387,7 +393,7 @@ def _dimensions(s: Session, budget: Budget) -> Dimensions | None:
     free = budget.variants and not s.virtual
     scales = [b.init_loss_scaling for b in half]
     if free and s.window is not None and half:
-        scales += s.window.candidates()
+        scales += s.window.candidates()[:2]
     lists = [b.custom_black_list for b in half]
     if free and s.scan is not None and half and s.scan.overflow_ops:
         lists += [(), tuple(sorted(s.scan.overflow_ops))]

@@ -23,7 +23,7 @@ from autoamp.studies.score import instability, standing
 from autoamp.studies.session import Candidate, Session, Stopped
 from autoamp.studies.space import FP32
 
-MAX_FALLBACKS = 6
+MAX_FALLBACKS = 12
 """How often a leader that fails its proof is replaced before the safest is taken."""
 
 RUNNER_UP_WITHIN = 0.10

@@ -50,14 +50,16 @@ def explain(
                 f"{ratio_text(ratio)} its throughput"
             )
     else:
-        headline, found = _keep_fp32(s, best, mixed)
+        headline, found = _keep_fp32(s, best, mixed, stopped)
         why.extend(found)
     if stopped is not None:
         why.append(f"{stopped}: chosen from what was measured so far")
     return headline, tuple(dict.fromkeys(w for w in why if w))
 
 
-def _keep_fp32(s: Session, best: Choice, mixed: Choice | None) -> tuple[str, list[str]]:
+def _keep_fp32(
+    s: Session, best: Choice, mixed: Choice | None, stopped: str | None
+) -> tuple[str, list[str]]:
     why: list[str] = []
     batch = best.setting.batch_size
     other_batch = batch is not None and batch != s.space.own_batch
@@ -68,8 +70,11 @@ def _keep_fp32(s: Session, best: Choice, mixed: Choice | None) -> tuple[str, lis
         if not why:
             headline = f"{keep}: no mixed precision was asked for"
     elif mixed is None:
-        headline = f"{keep}: no mixed precision worked here"
         why += _what_failed(s)
+        headline = f"{keep}: no mixed precision worked here"
+        if not why:
+            headline = f"{keep}: no mixed precision was measured"
+            why.append(s.spent or stopped or "the trials went to FP32")
     else:
         ratio = mixed.against_fp32
         assert ratio is not None
@@ -196,6 +201,8 @@ def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
         out.append("not confirmed: the recommended setting rests on a single run")
     if stopped is not None:
         out.append(f"the search did not run to its end: {stopped}")
+    if s.cut_short is not None:
+        out.append(f"fewer trials than asked for: {s.cut_short}")
     check = s.drift.get(recipe(best.setting).key())
     if best.setting.is_mixed:
         if check is None:

@@ -33,6 +33,10 @@ PROOF_SHARE = 0.5
 """At most this share of ``--timeout`` is kept back for drift and confirm runs."""
 
 
+PROOF_LENGTH = 1.2
+"""Drift runs take more steps than a search trial."""
+
+
 class Stopped(Exception):
     """The user or the deadline ended the search: choose from what is there."""
 
@@ -99,6 +103,10 @@ class Session:
         """Single settings that failed a longer or a fresh run, by key, with the reason."""
         self.drift: dict[str, DriftCheck] = {}
         self.skipped: list[Skipped] = []
+        self.spent: str | None = None
+        """Why the counted phases ended before their end."""
+        self.cut_short: str | None = None
+        """Why fewer trials than asked for were run."""
         self.caveats: list[str] = []
         self._answers: dict[str, Measurement] = {}
         self._plain: dict[tuple[str, str], tuple[Setting, Measurement]] = {}
@@ -160,7 +168,12 @@ class Session:
             if self.left <= 0:
                 raise Spent("the trials are used up")
             if phase is not Phase.baseline and self.search_time_over():
-                raise Spent("the time left is needed for drift and confirm runs")
+                assert self.options.timeout_s is not None
+                self.cut_short = (
+                    f"of the {self.options.timeout_s:g} s given (--timeout), what was left was "
+                    "kept for drift and confirm runs"
+                )
+                raise Spent(self.cut_short)
         measurement = yield proposal
         self.trials.append(Trial(proposal=proposal, measurement=measurement))
         self._answers[proposal.key] = measurement
@@ -191,7 +204,8 @@ class Session:
         if timeout is None or not self.trials:
             return False
         mean = sum(t.measurement.wall_s for t in self.trials) / len(self.trials)
-        reserve = min(mean * proof_runs(self.options, virtual=self.virtual), timeout * PROOF_SHARE)
+        need = mean * PROOF_LENGTH * proof_runs(self.options, virtual=self.virtual)
+        reserve = min(need, timeout * PROOF_SHARE)
         return self._clock() + reserve >= timeout
 
     def batch_of(self, setting: Setting) -> int:
@@ -244,9 +258,16 @@ class Session:
         self.ruled_out.setdefault(recipe(setting).key(), reason)
 
     def reject(self, setting: Setting, reason: str) -> None:
-        """This setting cannot win any more; its recipe may at another batch size."""
+        """This setting cannot win any more, nor its precision at a larger batch; at a smaller
+        one it may."""
         self.rejected.setdefault(setting.key(), reason)
         self.skipped.append(Skipped(what=setting.describe(), reason=reason))
+        batch = self.batch_of(setting)
+        for candidate in self.candidates():
+            other = candidate.setting
+            same = (other.amp_level, other.dtype) == (setting.amp_level, setting.dtype)
+            if same and not other.is_as_written and self.batch_of(other) >= batch:
+                self.rejected.setdefault(other.key(), f"{setting.describe()}: {reason}")
 
     def doomed(self, setting: Setting) -> str | None:
         """Why a run of the setting cannot succeed; None if it may."""
@@ -313,4 +334,4 @@ def proof_runs(options: Options, *, virtual: bool) -> int:
     if virtual:
         return drift + 4
     settings = 2 if options.keep_batch else 3
-    return drift + 1 + settings * options.confirm_pairs
+    return drift + settings - 1 + settings * options.confirm_pairs

@@ -33,6 +33,12 @@ from autoamp.studies.phases import Options, Proposal, Result, search
 
 GIB = 2**30
 
+PLAIN_SCAN = Scan(
+    grad_exponent_min=-20,
+    grad_exponent_max=-3,
+    grad_exponents=((-20, 10), (-10, 80), (-3, 10)),
+)
+
 
 @dataclass
 class Simulated:
@@ -62,12 +68,7 @@ class Simulated:
     drifts: Callable[[Setting], float] = lambda setting: 0.0
     """What the precision adds to the loss."""
     fails: Callable[[Proposal], tuple[Outcome, str] | None] = lambda proposal: None
-    scan: Scan = Scan(
-        grad_exponent_min=-20,
-        grad_exponent_max=-3,
-        grad_exponents=((-20, 10), (-10, 80), (-3, 10)),
-        overflow_ops=(),
-    )
+    scan: Scan = PLAIN_SCAN
     data_wait: float = 0.05
     virtual: bool = False
     gpu_percent: float | None = 80.0
@@ -272,6 +273,10 @@ class Finished:
 
     def phase(self, phase: Phase) -> list[Proposal]:
         return [p for p in self.proposals if p.phase is phase]
+
+    @property
+    def virtual(self) -> bool:
+        return self.result.machine.device.kind is DeviceKind.virtual
 
     @property
     def counted(self) -> list[Proposal]:
