@@ -128,6 +128,9 @@ def environment(plan_path: str, device: str, extra: Mapping[str, str]) -> dict[s
     # The log must hold the last lines of a script that is killed.
     env["PYTHONUNBUFFERED"] = "1"
     env.setdefault("FLAGS_gpu_allocator_retry_time", GPU_RETRY_MS)
+    if device == "virtual":
+        # Paddle logs seven lines about every custom device it loads.
+        env.setdefault("GLOG_minloglevel", "1")
     kind, _, index = device.partition(":")
     if kind == "gpu":
         visible = [v for v in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if v]
