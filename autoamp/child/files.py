@@ -15,6 +15,7 @@ from autoamp.child.files_c_writers import CWriters
 from autoamp.child.files_changes import Changes
 from autoamp.child.files_paddle import PaddleSavers
 from autoamp.child.files_patches import Patches, Permit
+from autoamp.child.files_upper import Upper
 from autoamp.child.files_view import View
 
 _writers: CWriters | None = None
@@ -30,7 +31,7 @@ def install(scratch_dir: str, trial_dir: str, on_refusal: Callable[[str], None])
     if _writers is not None:
         return
     view = View(scratch_dir, trial_dir)
-    changes = Changes(view, _cache_prefixes(), _temporary_folders())
+    changes = Changes(view, Upper(view), _cache_prefixes(), _temporary_folders())
     permit = Permit()
     Patches(view, changes, permit).install()
     _writers = CWriters(view, changes)

@@ -49,15 +49,15 @@ class CWriters:
             return path
         if found.real is not None:
             if keep and found.status is not None and stat.S_ISREG(found.status.st_mode):
-                return _like(path, self.changes.copy_up(found))
+                return _like(path, self.changes.upper.copy_up(found))
             if found.is_folder:
-                return _like(path, self.changes.copy_up(found))
+                return _like(path, self.changes.upper.copy_up(found))
         parent = self.view.find(found.place.rpartition("/")[0] or "/", True)
         if parent.real is None:
             return path
         if not self.view.is_upper(parent.real) and not posix.access(parent.real, os.W_OK):
             raise PermissionError(errno.EACCES, posix.strerror(errno.EACCES), path)
-        self.changes.upper_folder(parent.place)
+        self.changes.upper.folder(parent.place)
         return _like(path, self.view.scratch + found.place)
 
     # Libraries

@@ -8,113 +8,29 @@ import errno
 import os
 import posix
 import stat
-from _thread import get_ident
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from autoamp.child.files_view import Found, View, posix_makedirs
+from autoamp.child.files_upper import Upper
+from autoamp.child.files_view import Found, View, refusal
 
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_COPY_CHUNK_BYTES = 1 << 24
-
-
-def refusal(code: int, path: object) -> OSError:
-    return OSError(code, posix.strerror(code), path)
 
 
 class Changes:
     """Everything that writes. ``view.sync()`` must have been called for the operation."""
 
     def __init__(
-        self, view: View, cache_prefixes: tuple[str, ...], temporary_folders: tuple[str, ...]
+        self,
+        view: View,
+        upper: Upper,
+        cache_prefixes: tuple[str, ...],
+        temporary_folders: tuple[str, ...],
     ) -> None:
         self.view = view
+        self.upper = upper
         self._caches = cache_prefixes
         self._temporary_folders = temporary_folders
-        self._copies = f"{view.own_folder}/copies"
-        posix_makedirs(self._copies)
-        self._count = 0
-
-    # Preparing the upper side
-
-    def upper_folder(self, folder: str) -> None:
-        """Give ``folder``, which exists in the view, an upper side with its mode and times."""
-        upper = self.view.scratch + folder
-        if folder in self.view.diverted:
-            try:
-                posix.lstat(upper)
-                return
-            except FileNotFoundError:
-                pass
-        if folder:
-            self.upper_folder(folder.rpartition("/")[0])
-        self.view.record_diverted(folder)
-        try:
-            with self._same_time(folder.rpartition("/")[0] if folder else None):
-                posix.mkdir(upper, 0o700)
-        except FileExistsError:
-            return
-        lower = self.view.lower(folder)
-        if lower is not None:
-            posix.chmod(upper, stat.S_IMODE(lower[1].st_mode) | 0o700)
-            posix.utime(upper, ns=(lower[1].st_atime_ns, lower[1].st_mtime_ns))
-
-    @contextmanager
-    def _same_time(self, folder: str | None) -> Iterator[None]:
-        """What only moves to the upper side leaves its folder's mtime as it is."""
-        if folder is None:
-            yield
-            return
-        upper = self.view.scratch + folder
-        status = posix.lstat(upper)
-        yield
-        posix.utime(upper, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-    def copy_up(self, found: Found) -> str:
-        """The upper path of an existing entry, copied there first if need be."""
-        assert found.real is not None and found.status is not None
-        if self.view.is_upper(found.real) or self.view.is_free(found.place):
-            return found.real
-        if found.is_folder:
-            self.upper_folder(found.place)
-        else:
-            folder = found.place.rpartition("/")[0]
-            self.upper_folder(folder)
-            with self._same_time(folder):
-                self._copy(found, self.view.scratch + found.place)
-        return self.view.scratch + found.place
-
-    def _copy(self, found: Found, target: str) -> None:
-        """Copy one entry with mode and times; the target appears complete or not at all."""
-        assert found.real is not None and found.status is not None
-        self._count += 1
-        part = f"{self._copies}/{posix.getpid()}-{get_ident()}-{self._count}"
-        if found.is_link:
-            posix.symlink(posix.readlink(found.real), part)
-            posix.rename(part, target)
-            self.view.forget_folders()
-            return
-        if not stat.S_ISREG(found.status.st_mode):
-            raise refusal(errno.EACCES, found.place)
-        source = posix.open(found.real, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            out = posix.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                _copy_bytes(source, out)
-                posix.fchmod(out, stat.S_IMODE(found.status.st_mode))
-            finally:
-                posix.close(out)
-        finally:
-            posix.close(source)
-        posix.utime(part, ns=(found.status.st_atime_ns, found.status.st_mtime_ns))
-        posix.rename(part, target)
-
-    def _copy_tree_up(self, found: Found) -> None:
-        self.copy_up(found)
-        if found.is_folder:
-            for name in self.view.names(found.place):
-                self._copy_tree_up(self.view.find(f"{found.place}/{name}", follow=False))
 
     def _new_entry(self, place: str, shown: object, *, temporary: bool = False) -> str:
         """The real path for an entry to be made; its folder must exist and be writable.
@@ -140,7 +56,7 @@ class Changes:
             if for_real and not self.view.is_hidden(place):
                 self.view.record_created(place)
                 return place
-        self.upper_folder(parent)
+        self.upper.folder(parent)
         return self.view.scratch + place
 
     # Operations
@@ -167,10 +83,10 @@ class Changes:
         if not posix.access(found.real, os.W_OK):
             raise refusal(errno.EACCES, shown)
         if not flags & os.O_TRUNC:
-            return posix.open(self.copy_up(found), flags, mode)
+            return posix.open(self.upper.copy_up(found), flags, mode)
         folder = found.place.rpartition("/")[0]
-        self.upper_folder(folder)
-        with self._same_time(folder):
+        self.upper.folder(folder)
+        with self.upper.same_time(folder):
             fd = posix.open(self.view.scratch + found.place, flags | os.O_CREAT, 0o600)
         posix.fchmod(fd, stat.S_IMODE(found.status.st_mode))
         return fd
@@ -178,7 +94,7 @@ class Changes:
     def _hide_lower(self, place: str) -> None:
         if self.view.lower(place) is not None:
             folder = place.rpartition("/")[0]
-            self.upper_folder(folder)
+            self.upper.folder(folder)
             self.view.record_hidden(place)
             posix.utime(self.view.scratch + folder)
 
@@ -256,7 +172,7 @@ class Changes:
         if code:
             raise OSError(code, posix.strerror(code), shown[0], None, shown[1])
         real = self._new_entry(target.place, shown[1])
-        posix.link(self.copy_up(source), real, follow_symlinks=False)
+        posix.link(self.upper.copy_up(source), real, follow_symlinks=False)
 
     def rename(self, source: Found, target: Found, shown: tuple[object, object]) -> None:
         code = self._rename_error(source, target)
@@ -276,14 +192,14 @@ class Changes:
         elif self.view.is_free(target.place):
             real = target.real
         else:
-            self.upper_folder(target.place.rpartition("/")[0])
+            self.upper.folder(target.place.rpartition("/")[0])
             real = self.view.scratch + target.place
         if source.is_folder:
             self._rename_folder(source, target, real)
         elif source_free or self.view.is_upper(source.real):
             self._move_file(source, real)
         else:
-            self._copy(source, real)
+            self.upper.copy(source, real)
         if not source_free:
             self._hide_lower(source.place)
         if source.is_link or source.is_folder:
@@ -309,7 +225,7 @@ class Changes:
     def _rename_folder(self, source: Found, target: Found, real: str) -> None:
         assert source.real is not None
         if not self.view.is_free(source.place):
-            self._copy_tree_up(source)
+            self.upper.copy_tree_up(source)
             source_real = self.view.scratch + source.place
         else:
             source_real = source.real
@@ -334,18 +250,5 @@ class Changes:
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            self._copy(source, real)
+            self.upper.copy(source, real)
             posix.unlink(source.real)
-
-
-def _copy_bytes(source: int, out: int) -> None:
-    try:
-        while posix.sendfile(out, source, None, _COPY_CHUNK_BYTES):  # type: ignore[arg-type]
-            pass
-        return
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EXDEV):
-            raise
-    while data := posix.read(source, 1 << 20):
-        while data:
-            data = data[posix.write(out, data) :]

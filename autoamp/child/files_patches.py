@@ -7,19 +7,18 @@ replaced in the modules that are known to copy them.
 
 import _io
 import builtins
-import errno
 import io
 import os
 import posix
-import stat
 import sys
 from _thread import _local
-from collections.abc import Callable, Iterator
-from types import ModuleType, TracebackType
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
-from autoamp.child.files_changes import WRITE_FLAGS, Changes, refusal
-from autoamp.child.files_view import Found, View
+from autoamp.child.files_changes import WRITE_FLAGS, Changes
+from autoamp.child.files_reading import Reading, with_name
+from autoamp.child.files_view import View
 
 # Modules that copy functions of os or open at import and may be loaded before a
 # sitecustomize runs (.pth files of editable installs load pathlib and glob).
@@ -44,113 +43,14 @@ class Permit(_local):
     path: object = None
 
 
-class Patches:
+class Patches(Reading):
     """Builds the replacements; ``install`` puts them in place."""
 
     def __init__(self, view: View, changes: Changes, permit: Permit) -> None:
-        self.view = view
+        super().__init__(view)
         self.changes = changes
         self.permit = permit
         self.replaced: dict[int, Any] = {}
-
-    # Helpers of every replacement
-
-    def find(self, path: Any, follow: bool, dir_fd: int | None = None) -> Found:
-        try:
-            return self.view.find(os.fsdecode(path), follow, dir_fd)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, path) from None
-
-    def existing(
-        self, path: Any, follow: bool, dir_fd: int | None = None, second: Any = None
-    ) -> tuple[str, Found]:
-        found = self.find(path, follow, dir_fd)
-        if found.real is None:
-            raise OSError(errno.ENOENT, posix.strerror(errno.ENOENT), path, None, second)
-        return found.real, found
-
-    # Reading
-
-    def reader(self, real: Callable[..., Any], follows: bool) -> Callable[..., Any]:
-        """For functions whose first argument is a path and that change nothing."""
-        view = self.view
-
-        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
-            if not view.sync() or isinstance(path, int):
-                return real(path, *args, **kwargs)
-            dir_fd = kwargs.pop("dir_fd", None)
-            place, _found = self.existing(path, kwargs.get("follow_symlinks", follows), dir_fd)
-            return _with_name(path, real, place, *args, **kwargs)
-
-        return call
-
-    def access(self, path: Any, mode: int, **kwargs: Any) -> bool:
-        if not self.view.sync() or isinstance(path, int):
-            return posix.access(path, mode, **kwargs)
-        dir_fd = kwargs.pop("dir_fd", None)
-        try:
-            found = self.find(path, kwargs.get("follow_symlinks", True), dir_fd)
-        except OSError:
-            return False
-        return found.real is not None and posix.access(found.real, mode, **kwargs)
-
-    def readlink(self, path: Any, *, dir_fd: int | None = None) -> Any:
-        if not self.view.sync():
-            target = posix.readlink(path, dir_fd=dir_fd)
-        else:
-            real, _found = self.existing(path, False, dir_fd)
-            target = _with_name(path, posix.readlink, real)
-            if isinstance(path, bytes):
-                return os.fsencode(target)
-        if isinstance(target, str) and target.startswith("/"):
-            # /proc/self/fd and the like name real paths.
-            return self.view.logical(target)
-        return target
-
-    def listdir(self, path: Any = ".") -> Any:
-        if path is None:
-            path = "."
-        if not self.view.sync():
-            return posix.listdir(path)
-        found = self._folder(path)
-        if found is None:
-            return posix.listdir(path)
-        names = self.view.names(found.place)
-        return [os.fsencode(n) for n in names] if isinstance(path, bytes) else names
-
-    def scandir(self, path: Any = ".") -> Any:
-        if path is None:
-            path = "."
-        if not self.view.sync():
-            return posix.scandir(path)
-        found = self._folder(path)
-        if found is None:
-            return posix.scandir(path)
-        return Entries(self.view, found.place, path)
-
-    def _folder(self, path: Any) -> Found | None:
-        """The folder to be listed by the view; None where the real call gives the answer."""
-        if isinstance(path, int):
-            found = self.view.find(posix.readlink(f"/proc/self/fd/{path}"), False)
-        else:
-            found = self.existing(path, True)[1]
-            if not found.is_folder:
-                raise refusal(errno.ENOTDIR, path)
-        if self.view.is_mixed(found.place):
-            return found
-        return None if isinstance(path, int) or _kernel_agrees(path, found) else found
-
-    def chdir(self, path: Any) -> None:
-        if not self.view.sync() or isinstance(path, int):
-            posix.chdir(path)
-        else:
-            _with_name(path, posix.chdir, self.existing(path, True)[0])
-
-    def getcwd(self) -> str:
-        return self.view.logical(posix.getcwd())
-
-    def getcwdb(self) -> bytes:
-        return os.fsencode(self.view.logical(posix.getcwd()))
 
     # Opening
 
@@ -161,13 +61,13 @@ class Patches:
             if not self.view.sync():
                 return posix.open(path, flags, mode, dir_fd=dir_fd)
             real, _found = self.existing(path, not flags & os.O_NOFOLLOW, dir_fd)
-            fd: int = _with_name(path, posix.open, real, flags, mode)
+            fd: int = with_name(path, posix.open, real, flags, mode)
             return fd
         self.view.sync()
         exclusive = flags & os.O_CREAT and flags & os.O_EXCL
         found = self.find(path, not (flags & os.O_NOFOLLOW or exclusive), dir_fd)
         temporary = sys._getframe(1).f_globals.get("__name__") == "tempfile"
-        fd = _with_name(path, self.changes.open, found, flags, mode, path, temporary=temporary)
+        fd = with_name(path, self.changes.open, found, flags, mode, path, temporary=temporary)
         return fd
 
     def io_open(
@@ -203,12 +103,12 @@ class Patches:
     def remove(self, path: Any, *, dir_fd: int | None = None) -> None:
         self.view.sync()
         found = self.find(path, False, dir_fd)
-        _with_name(path, self.changes.remove, found, path)
+        with_name(path, self.changes.remove, found, path)
 
     def rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
         self.view.sync()
         found = self.find(path, False, dir_fd)
-        _with_name(path, self.changes.rmdir, found, path)
+        with_name(path, self.changes.rmdir, found, path)
 
     def rename(
         self,
@@ -221,7 +121,7 @@ class Patches:
         self.view.sync()
         source = self.find(src, False, src_dir_fd)
         target = self.find(dst, False, dst_dir_fd)
-        _with_name(src, self.changes.rename, source, target, (src, dst))
+        with_name(src, self.changes.rename, source, target, (src, dst))
 
     def link(
         self,
@@ -237,7 +137,7 @@ class Patches:
         follow = follow_symlinks and (src_dir_fd, dst_dir_fd) != (None, None)
         _real, source = self.existing(src, follow, src_dir_fd, dst)
         target = self.find(dst, False, dst_dir_fd)
-        _with_name(src, self.changes.link, source, target, (src, dst))
+        with_name(src, self.changes.link, source, target, (src, dst))
 
     def symlink(
         self,
@@ -280,8 +180,8 @@ class Patches:
             self.view.sync()
             dir_fd = kwargs.pop("dir_fd", None)
             _real, found = self.existing(path, kwargs.get("follow_symlinks", follows), dir_fd)
-            upper = _with_name(path, self.changes.copy_up, found)
-            return _with_name(path, real, upper, *args, **kwargs)
+            upper = with_name(path, self.changes.upper.copy_up, found)
+            return with_name(path, real, upper, *args, **kwargs)
 
         return call
 
@@ -360,86 +260,6 @@ class Patches:
                     value.__defaults__ = tuple(self.replaced.get(id(d), d) for d in defaults)
 
 
-class Entries:
-    """What ``os.scandir`` gives: an iterator that can be closed and used with ``with``."""
-
-    def __init__(self, view: View, folder: str, path: Any) -> None:
-        self._entries = self._walk(view, folder, path)
-
-    @staticmethod
-    def _walk(view: View, folder: str, path: Any) -> "Iterator[Entry]":
-        for name in view.names(folder):
-            found = view.find(f"{folder}/{name}", False)
-            if found.real is not None:
-                shown: Any = os.fsencode(name) if isinstance(path, bytes) else name
-                joined = shown if isinstance(path, int) else os.path.join(path, shown)
-                yield Entry(view, found, shown, joined)
-
-    def __iter__(self) -> "Iterator[Entry]":
-        return self._entries
-
-    def __next__(self) -> "Entry":
-        return next(self._entries)
-
-    def close(self) -> None:
-        self._entries = iter(())
-
-    def __enter__(self) -> "Entries":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Entry:
-    """An ``os.DirEntry`` of the merged view."""
-
-    def __init__(self, view: View, found: Found, name: Any, path: Any) -> None:
-        self._view = view
-        self._found = found
-        self.name = name
-        self.path = path
-
-    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        found = self._view.find(self._found.place, follow_symlinks)
-        if found.real is None or found.status is None:
-            raise refusal(errno.ENOENT, self.path)
-        return found.status
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        return self._is(stat.S_ISDIR, follow_symlinks)
-
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        return self._is(stat.S_ISREG, follow_symlinks)
-
-    def _is(self, kind: Callable[[int], bool], follow: bool) -> bool:
-        found = self._found
-        if found.is_link and follow:
-            found = self._view.find(found.place, True)
-        return found.status is not None and kind(found.status.st_mode)
-
-    def is_symlink(self) -> bool:
-        return self._found.is_link
-
-    def is_junction(self) -> bool:
-        return False
-
-    def inode(self) -> int:
-        assert self._found.status is not None
-        return self._found.status.st_ino
-
-    def __fspath__(self) -> Any:
-        return self.path
-
-    def __repr__(self) -> str:
-        return f"<DirEntry {self.name!r}>"
-
-
 def _callable(real: Callable[..., Any], module: str, name: str, call: Callable[..., Any]) -> Any:
     """An object called like the builtin it replaces.
 
@@ -453,23 +273,3 @@ def _callable(real: Callable[..., Any], module: str, name: str, call: Callable[.
     made.__doc__ = real.__doc__
     made.__wrapped__ = real
     return made
-
-
-def _with_name(path: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Errors name the path that the script gave, not the one in scratch."""
-    try:
-        return call(*args, **kwargs)
-    except OSError as error:
-        if error.filename is not None:
-            error.filename = path
-        raise
-
-
-def _kernel_agrees(path: Any, found: Found) -> bool:
-    """The kernel reaches the same folder by ``path``: no link of the view is on the way."""
-    try:
-        status = posix.stat(path)
-    except OSError:
-        return False
-    ours = found.status
-    return ours is not None and (status.st_ino, status.st_dev) == (ours.st_ino, ours.st_dev)

@@ -21,6 +21,11 @@ _VIRTUAL_ROOTS = frozenset(folder[:-1] for folder in _VIRTUAL)
 _MAX_LINKS = 40  # Linux's own limit for one look-up (path_resolution(7))
 
 
+def refusal(code: int, path: object) -> OSError:
+    """The error the kernel would give."""
+    return OSError(code, posix.strerror(code), path)
+
+
 class Found(NamedTuple):
     """Where one path of the merged view lies."""
 
@@ -159,7 +164,7 @@ class View:
     def absolute(self, path: str, dir_fd: int | None = None) -> str:
         """``path`` as an absolute one, from the working folder or an open folder."""
         if not path:
-            raise FileNotFoundError(errno.ENOENT, posix.strerror(errno.ENOENT), path)
+            raise refusal(errno.ENOENT, path)
         if path[0] == "/":
             return path
         base = posix.getcwd() if dir_fd is None else posix.readlink(f"/proc/self/fd/{dir_fd}")
@@ -191,7 +196,7 @@ class View:
         found = self._at(parent)
         if not found.is_folder:
             code = errno.ENOENT if found.real is None else errno.ENOTDIR
-            raise OSError(code, posix.strerror(code), path)
+            raise refusal(code, path)
         self._folders[head] = parent
         return parent
 
@@ -231,11 +236,11 @@ class View:
             found = self._at(f"{place}/{name}")
             if waiting and not found.is_folder and not found.is_link:
                 code = errno.ENOENT if found.real is None else errno.ENOTDIR
-                raise OSError(code, posix.strerror(code), path)
+                raise refusal(code, path)
             if found.real is not None and found.is_link:
                 links += 1
                 if links > _MAX_LINKS:
-                    raise OSError(errno.ELOOP, posix.strerror(errno.ELOOP), path)
+                    raise refusal(errno.ELOOP, path)
                 target = posix.readlink(found.real)
                 if target.startswith("/"):
                     place = ""
