@@ -137,7 +137,8 @@ def find_compiler() -> str:
         "The virtual device is built on first use and needs a C++ compiler; none of "
         f"{', '.join(COMPILERS)} was found.",
         slug="virtual-no-compiler",
-        remedy="Debian, Ubuntu: apt-get install g++ (or build-essential). Fedora: dnf install gcc-c++.",
+        remedy="Debian, Ubuntu: apt-get install g++ (or build-essential). "
+        "Fedora: dnf install gcc-c++.",
     )
 
 

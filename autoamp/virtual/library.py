@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+from collections.abc import Callable
+from typing import Any, cast
 
 LIBRARY = "libautoamp_vgpu.so"
 
@@ -14,13 +16,11 @@ class Library:
         # dlopen of a library that is already loaded returns the same one, counters and all.
         self._functions = ctypes.CDLL(path)
 
-    def _function(
-        self, name: str, result: type | None, *arguments: type
-    ) -> "ctypes._NamedFuncPointer":
-        function = getattr(self._functions, f"autoamp_vgpu_{name}")
+    def _function(self, name: str, result: type | None, *arguments: type) -> Callable[..., Any]:
+        function: Any = getattr(self._functions, f"autoamp_vgpu_{name}")
         function.restype = result
         function.argtypes = list(arguments)
-        return function
+        return cast(Callable[..., Any], function)
 
     def call(self, name: str, *arguments: int) -> None:
         """A function that takes ints and returns nothing."""

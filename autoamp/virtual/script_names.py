@@ -14,7 +14,7 @@ _GPU_NAME = re.compile(r"^(gpu|cuda|dcu)(:(\d+))?$")
 
 def asked_by_paddle(depth: int = 2) -> bool:
     """True if the function that calls the caller of this one belongs to paddle."""
-    name = sys._getframe(depth).f_globals.get("__name__", "")
+    name = str(sys._getframe(depth).f_globals.get("__name__", ""))
     return name == "paddle" or name.startswith("paddle.")
 
 

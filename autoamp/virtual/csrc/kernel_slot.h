@@ -33,7 +33,6 @@ struct KernelSlot {
 
   // Widen 16-bit inputs to float32, run the float32 kernel, round the results.
   bool converts{false};
-  // The CPU kernel handles 16-bit data itself or is indifferent to it; see registration.cc.
   std::vector<InputKind> inputs;
   std::vector<phi::AttributeType> attributes;
   std::vector<OutputKind> outputs;
@@ -42,6 +41,7 @@ struct KernelSlot {
   bool is_cast{false};
   // Which input is the float32 master copy of the parameter; -1: not an optimizer.
   int master_input{-1};
+  bool shares_buffers{false};
   bool shape_depends_on_data{false};
   WorkKind work{WorkKind::kMemory};
 

@@ -52,6 +52,11 @@ bool ShapeDependsOnData(const std::string& name) {
   return names.count(name) != 0;
 }
 
+bool SharesBuffers(const std::string& name) {
+  return name == "coalesce_tensor" || name == "share_data" || name == "share_buffer" ||
+         name == "depend";
+}
+
 bool PlacesConstants(const std::string& name) {
   return Starts(name, "full") || Starts(name, "assign") || Starts(name, "fill") ||
          Starts(name, "set_value") || Starts(name, "masked_fill") || name == "data";

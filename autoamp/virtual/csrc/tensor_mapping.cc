@@ -27,6 +27,15 @@ void Rebuild(DenseTensor* tensor, const phi::DenseTensorMeta& meta,
   *tensor = DenseTensor(holder, meta);
 }
 
+// True if InferMeta said what the output will be, and the kernel will fill it.
+bool CanAllocate(const KernelSlot& slot, const DenseTensor& output) {
+  if (slot.shares_buffers || output.dtype() == DataType::UNDEFINED) return false;
+  const auto& dims = output.dims();
+  for (int i = 0; i < dims.size(); ++i)
+    if (dims[i] <= 0) return false;
+  return true;
+}
+
 void* AllocateHost(DenseTensor* tensor, DataType type) {
   return static_cast<phi::DeviceContext*>(CpuContext())->Alloc(tensor, type);
 }
@@ -123,6 +132,10 @@ DenseTensor* TensorMapping::Output(DenseTensor* tensor) {
     Rebuild(host, meta, source->host->Holder());
   } else if (tensor->initialized() && !rounds) {
     Rebuild(host, meta, OnDevice(*tensor) ? AliasOf(tensor->Holder()) : tensor->Holder());
+  } else if (!rounds && CanAllocate(slot_, *tensor)) {
+    // Allocated where it belongs, so that nothing is copied and the device's room decides.
+    device_->Alloc(tensor, wanted, 0);
+    Rebuild(host, tensor->meta(), AliasOf(tensor->Holder()));
   } else {
     if (rounds) meta.dtype = DataType::FLOAT32;
     meta.offset = 0;
