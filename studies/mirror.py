@@ -24,8 +24,9 @@ MIRRORED = (Phase.baseline, Phase.ceiling, Phase.search)
 """Phases whose trials are points of the search. Confirm runs repeat settings, scan, numerics and
 drift runs measure something else than speed."""
 
-TIMEOUT_S = 5
-"""How long the mirror waits for a locked SQLite file: shorter than the store, it can catch up."""
+TIMEOUT_S = 1
+"""How long one write of the mirror waits for a locked SQLite file. Optuna tries five times, so
+that a copy which cannot be written holds the tuner up for some ten seconds, once."""
 
 # Optuna refuses other choices for a name within one study, so the ranges are the widest sane
 # ones and not those of the study's space. Op lists have no fixed choices: user attributes.

@@ -300,25 +300,27 @@ def _writer(reader: Reader) -> str | None:
 
 def _connect(where: StorageUrl, path: str) -> sqlite3.Connection:
     try:
-        return _open_read_only(path, "")
+        # Not mode=ro: such a connection would leave its log files lying beside the database.
+        return _open(path, "mode=rw")
     except sqlite3.Error as first:
         # In a folder we may not write, a file in write-ahead mode opens only as immutable: safe
         # when no log lies beside it, that is when nobody writes.
         if _has_log(path):
             raise storage_errors.translate(first, where) from first
     try:
-        return _open_read_only(path, "&immutable=1")
+        return _open(path, "mode=ro&immutable=1")
     except sqlite3.Error as e:
         raise storage_errors.translate(e, where) from e
 
 
-def _open_read_only(path: str, extra: str) -> sqlite3.Connection:
+def _open(path: str, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{quote(os.path.abspath(path))}?mode=ro{extra}",
+        f"file:{quote(os.path.abspath(path))}?{mode}",
         uri=True,
         timeout=storage_errors.BUSY_TIMEOUT_S,
     )
     try:
+        connection.execute("PRAGMA query_only = ON")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error:
         connection.close()

@@ -92,9 +92,7 @@ def study_page(
     if lease is not None and state == "running":
         lines.append(("tuner", f"process {lease.pid} on {lease.host}"))
     text = "".join(f"{key:<11} {value or '-'}\n" for key, value in lines)
-    text += (
-        "\n" + ("\n".join(recommendation) if recommendation else "no recommendation yet") + "\n"
-    )
+    text += _recommendation(recommendation, study.name)
     return text + ("\n" + _counts(trials) if trials else "\nno trials yet\n")
 
 

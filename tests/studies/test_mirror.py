@@ -206,6 +206,7 @@ def test_a_study_of_somebody_else_is_left_alone(
     assert [t.value for t in theirs(store, study).trials] == [1.0]
 
 
+@pytest.mark.slow
 def test_a_failing_copy_never_stops_the_tuner(
     tmp_path: Path, new_study: Make, measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
