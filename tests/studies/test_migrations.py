@@ -25,6 +25,21 @@ OLD = Path(__file__).parents[1] / "data" / "old-databases"
 FILES = sorted(OLD.glob("*.db"))
 
 
+DOCS = Path(__file__).parents[2] / "docs" / "files.md"
+
+
+@pytest.mark.parametrize("table", models.metadata.sorted_tables, ids=lambda t: t.name)
+def test_every_column_is_explained(table: sa.Table) -> None:
+    section = DOCS.read_text(encoding="utf-8").split(f"\n### {table.name}\n")[1].split("\n#")[0]
+    explained = [
+        name.strip()
+        for line in section.splitlines()
+        if line.startswith("| ") and not line.startswith(("| column |", "|---"))
+        for name in line.split("|")[1].split(",")
+    ]
+    assert sorted(explained) == sorted(column.name for column in table.columns)
+
+
 def make_module() -> ModuleType:
     """The script that made the kept files: it knows what is in them."""
     spec = importlib.util.spec_from_file_location("make_old_database", OLD / "make.py")

@@ -263,7 +263,7 @@ class TestDefaultName:
         ],
     )
     def test_anything_else_has_another(self, other: tuple[str, ...]) -> None:
-        assert default_name(*other) != default_name("tools/train.py", ("--lr", "1"), "Tesla T4")  # type: ignore[arg-type]  # as listed
+        assert default_name(*other) != default_name("tools/train.py", ("--lr", "1"), "Tesla T4")
 
     @pytest.mark.parametrize(
         ("entry", "stem"),

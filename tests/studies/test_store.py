@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -349,7 +350,8 @@ class TestFindMatching:
     def test_another_machine_never_matches(
         self, tmp_path: object, new_study: Make, machine: Identity, field: str
     ) -> None:
-        other = replace(machine, **{field: 8 if field == "memory_gib" else "other"})
+        changed: dict[str, Any] = {field: 8 if field == "memory_gib" else "other"}
+        other = replace(machine, **changed)
         with open_store(f"sqlite:///{tmp_path}/autoamp.db") as store:
             study = store.create_study(new_study())
             assert store.find_matching(other, study.script) is None

@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -154,7 +154,7 @@ def as_other_user(body: str) -> str:
 
 
 @pytest.fixture
-def open_folder() -> Path:
+def open_folder() -> Iterator[Path]:
     """A folder that any user can reach (pytest's own are for their owner only)."""
     import tempfile
 
