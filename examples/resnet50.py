@@ -4,6 +4,7 @@ The images are random numbers: this example is about speed and memory, not about
 """
 
 import argparse
+import os
 
 import numpy as np
 import paddle
@@ -30,6 +31,8 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--images", type=int, default=4096)
+    parser.add_argument("--steps", type=int, help="stop after so many steps")
+    parser.add_argument("--output", default="output")
     args = parser.parse_args()
 
     paddle.seed(0)
@@ -38,14 +41,20 @@ def main() -> None:
     )
     model = paddle.vision.models.resnet50(num_classes=1000)
     optimizer = paddle.optimizer.Momentum(0.1, parameters=model.parameters(), weight_decay=1e-4)
+    done = 0
     for epoch in range(args.epochs):
         for step, (images, labels) in enumerate(loader):
+            if done == args.steps:
+                break
             loss = F.cross_entropy(model(images), labels)
             loss.backward()
             optimizer.step()
             optimizer.clear_grad()
             if step % 10 == 0:
                 print(f"epoch {epoch} step {step} loss {loss.item():.4f}")
+            done += 1
+    os.makedirs(args.output, exist_ok=True)
+    paddle.save(model.state_dict(), os.path.join(args.output, "resnet50.pdparams"))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,11 @@ def snapshot(folder: Path) -> Snapshot:
 
 
 @pytest.fixture
+def snapshot_of() -> Callable[[Path], Snapshot]:
+    return snapshot
+
+
+@pytest.fixture
 def project(tmp_path: Path) -> Path:
     """What a user has: checkpoints, a config, a log, a linked folder, odd names."""
     root = tmp_path / "project"

@@ -1,6 +1,8 @@
 """Paddle's savers and loaders, those in C++ too, leave existing files alone and find their own."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,3 +90,35 @@ def test_loader_workers_write_where_the_script_reads(run: Run) -> None:
         print(sorted(n for n in os.listdir() if n.startswith("seen_"))[-1])
         print(open("config.json").read().isdigit())
     """).splitlines()[-2:] == ["seen_7", "True"]
+
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+
+
+@pytest.mark.parametrize("script", ["saves_and_loads", "rotates_checkpoints", "writes_everywhere"])
+def test_a_second_training_leaves_the_first_ones_files_as_they_were(
+    script: str, tmp_path: Path, snapshot_of: Callable[[Path], object]
+) -> None:
+    folder, trial = tmp_path / "folder", tmp_path / "trial"
+    folder.mkdir()
+    trial.mkdir()
+    path = SCRIPTS / f"{script}.py"
+    subprocess.run([sys.executable, path], cwd=folder, check=True, capture_output=True)
+    before = snapshot_of(folder)
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "from autoamp.child import files\n"
+        f"files.install({str(trial / 'scratch')!r}, {str(trial)!r}, lambda path: print('REFUSED'))"
+    )
+    done = subprocess.run(
+        [sys.executable, path],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "REFUSED" not in done.stdout and "step 120" in done.stdout
+    assert snapshot_of(folder) == before
+    assert os.listdir(str(trial / "scratch") + str(folder))

@@ -1,0 +1,58 @@
+"""Keeps the last two checkpoint folders, deletes older ones, rewrites its config."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import paddle
+import paddle.nn as nn
+import paddle.nn.functional as F
+
+
+class Points(paddle.io.Dataset):
+    def __init__(self, count=2048):
+        rng = np.random.RandomState(0)
+        self.x = rng.randn(count, 16).astype("float32")
+        self.y = self.x[:, :4].argmax(axis=1).astype("int64")
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, index):
+        return self.x[index], self.y[index]
+
+
+model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+optimizer = paddle.optimizer.AdamW(1e-3, parameters=model.parameters())
+loader = paddle.io.DataLoader(Points(), batch_size=16, shuffle=True)
+scaler = paddle.amp.GradScaler(init_loss_scaling=1024)
+
+
+def keep_two():
+    folders = sorted(n for n in os.listdir("runs") if n.startswith("step_"))
+    for name in folders[:-2]:
+        shutil.rmtree(os.path.join("runs", name))
+    assert len([n for n in os.listdir("runs") if n.startswith("step_")]) <= 2
+
+
+os.makedirs("runs", exist_ok=True)
+for epoch in range(2):
+    for step, (x, y) in enumerate(loader):
+        with paddle.amp.auto_cast():
+            loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.clear_grad()
+        if step % 10 == 0:
+            folder = f"runs/step_{epoch * 1000 + step:06d}"
+            os.makedirs(folder, exist_ok=True)
+            paddle.save(model.state_dict(), f"{folder}/model.pdparams")
+            keep_two()
+            with open("config.json", "w") as file:
+                json.dump({"last": folder}, file)
+            with open("config.json") as file:
+                assert json.load(file) == {"last": folder}
+        if step % 20 == 0:
+            print(f"epoch {epoch} step {step} loss {float(loss):.4f}")
