@@ -133,6 +133,8 @@ def environment(plan_path: str, device: str, extra: Mapping[str, str]) -> dict[s
         env.setdefault("GLOG_minloglevel", "1")
     kind, _, index = device.partition(":")
     if kind == "gpu":
+        # NVML counts in PCI order, CUDA by speed unless told otherwise.
+        env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         visible = [v for v in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if v]
         number = int(index or 0)
         env["CUDA_VISIBLE_DEVICES"] = visible[number] if number < len(visible) else str(number)

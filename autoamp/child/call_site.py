@@ -13,8 +13,9 @@ def call_site(paddle_dir: str, frames: int = 1) -> str:
     while frame is not None and len(out) < frames:
         name = frame.f_code.co_filename
         if not name.startswith((paddle_dir, _OWN, "<")):
-            out.append(
-                f"{os.path.relpath(name) if os.path.isabs(name) else name}:{frame.f_lineno}"
-            )
+            shown = os.path.relpath(name) if os.path.isabs(name) else name
+            if shown.startswith(".."):
+                shown = os.path.basename(name)
+            out.append(f"{shown}:{frame.f_lineno}")
         frame = frame.f_back  # type: ignore[assignment]
     return " < ".join(out) or "?"
