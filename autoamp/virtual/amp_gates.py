@@ -6,6 +6,7 @@ On a GPU place ``amp_guard`` and ``amp_decorate`` switch AMP off below compute c
 name is on a list there.
 """
 
+import functools
 import sys
 import warnings
 from typing import Any
@@ -47,6 +48,8 @@ def install(paddle: Any, device: wire.VirtualDevice) -> None:
 
     amp_guard = module.amp_guard
 
+    # wraps keeps name and signature: the child binds arguments by them.
+    @functools.wraps(amp_guard)
     def gated_guard(
         enable: bool = True,
         custom_white_list: Any = None,
@@ -68,6 +71,7 @@ def install(paddle: Any, device: wire.VirtualDevice) -> None:
 
     amp_decorate = module.amp_decorate
 
+    @functools.wraps(amp_decorate)
     def gated_decorate(
         models: Any,
         optimizers: Any = None,
