@@ -197,6 +197,7 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
         scan=_scan(main) if plan.scan else None,
         tf32_matmul=paddle.get("tf32_matmul"),
         tf32_conv=paddle.get("tf32_conv"),
+        step_flops=end.get("step_flops"),
         dataset_restarts=int(end.get("dataset_restarts", 0)),
         caveats=tuple(paddle.get("caveats", ())) + tuple(f"hook: {x}" for x in main.faults),
     )

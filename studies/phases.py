@@ -197,9 +197,15 @@ def _scan(s: Session) -> Steps:
         return
     if s.fp32_setting is None:
         return
+    small = s.emulated_batch
+    if s.virtual and small != s.space.own_batch:
+        s.caveats.append(
+            f"numerics were computed in full at batch {small}: a step at the script's own "
+            f"{s.space.own_batch} would take this CPU too long"
+        )
     measurement = yield from s.run(
         Phase.scan,
-        s.fp32_setting,
+        s.at_batch(s.fp32_setting, small) if s.virtual else s.fp32_setting,
         numerics=s.stability_mode,
         scan=True,
         why="gradient range and operators that leave float16's range",
@@ -257,7 +263,10 @@ def _what_is_wrong(
     if s.mode == s.stability_mode:
         return None
     full = yield from s.run(
-        Phase.numerics, variant, numerics=s.stability_mode, why="is it stable at this precision?"
+        Phase.numerics,
+        s.at_batch(variant, s.emulated_batch),
+        numerics=s.stability_mode,
+        why="is it stable at this precision?",
     )
     if full.outcome in UNCHECKED_OUTCOMES:
         s.caveats.append(
@@ -475,7 +484,7 @@ def _refine_lists(s: Session) -> Steps:
         if reason is not None:
             continue
         numerics = s.stability_mode or s.mode
-        where = s.at_batch(trial, s.space.own_batch) if s.virtual else trial
+        where = s.at_batch(trial, s.emulated_batch) if s.virtual else trial
         phase = Phase.numerics if s.virtual else Phase.search
         full = yield from s.run(
             phase, where, numerics=numerics, why=f"is {op} needed in the list?"

@@ -184,8 +184,10 @@ def _common_batch(s: Session, settings: Sequence[Setting]) -> int | None:
     """The largest batch at which FP32 and these recipes ran; emulated: FP32's own."""
     if s.fp32_setting is None:
         return None
+    if s.virtual:
+        return s.emulated_batch
     batch = s.batch_of(s.fp32_setting)
-    if s.virtual or not s.space.batch_settable:
+    if not s.space.batch_settable:
         return batch
     tops = [max((p.batch for p in s.curve(x).fitting), default=batch) for x in settings]
     fits = [p.batch for p in s.curve(s.fp32_setting).fitting if p.batch <= min(tops)]
@@ -340,7 +342,7 @@ def _confirm_virtual(s: Session, picks: Picks) -> Generator[Proposal, Measuremen
             failed = True
     if s.stability_mode is None or s.stability_mode == s.mode:
         return failed
-    own = s.space.own_batch
+    own = s.emulated_batch
     for candidate in picks.to_win():
         if not candidate.setting.is_mixed or candidate.setting.key() in s.rejected:
             continue

@@ -37,6 +37,13 @@ PROOF_LENGTH = 1.2
 """Drift runs take more steps than a search trial."""
 
 
+EMULATED_STEP_FLOPS = 5e10
+"""A step computed in full on the CPU may take about this many operations: a second or two on two
+cores. A heavier step is emulated at a smaller batch, and the numerics runs say at which."""
+EMULATED_LEAST_BATCH = 2
+"""Batch normalisation needs more than one sample."""
+
+
 class Stopped(Exception):
     """The user or the deadline ended the search: choose from what is there."""
 
@@ -321,6 +328,17 @@ class Session:
         if self.virtual:
             return modelled_ratio(first.throughput, second.throughput, band=self.ratio_band)
         return single_runs_ratio(first.throughput, second.throughput)
+
+    @property
+    def emulated_batch(self) -> int | None:
+        """The batch for runs that look at numerics: the script's own, on a virtual device less
+        where a step in full would take the host too long."""
+        own = self.space.own_batch
+        flops = self.as_written.step_flops if self.as_written is not None else None
+        if not self.virtual or own is None or not flops or not self.space.batch_settable:
+            return own
+        fits = int(own * EMULATED_STEP_FLOPS / flops)
+        return min(own, max(EMULATED_LEAST_BATCH, fits))
 
     def at_batch(self, setting: Setting, batch: int | None) -> Setting:
         """The same recipe at another batch size (None: the loader is left alone)."""

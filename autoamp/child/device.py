@@ -73,6 +73,12 @@ class DeviceHooks:
             return float(self.virtual.clock_s())
         return time.perf_counter()
 
+    def flops(self) -> float | None:
+        """Floating-point operations counted so far; None where nothing counts them."""
+        if self.virtual is None:
+            return None
+        return float(sum(row.flops for row in self.virtual.op_report()))
+
     def memory_peaks(self) -> dict[str, Any]:
         """Peak bytes since the start of the process, from paddle's own counters."""
         core = self._session.paddle.base.core
