@@ -26,6 +26,9 @@ from autoamp.studies.space import FP32
 MAX_FALLBACKS = 12
 """How often a leader that fails its proof is replaced before the safest is taken."""
 
+MAX_EMULATED_DRIFT_S = 300.0
+"""A drift check that the CPU would emulate for longer is left to the GPU, and said so."""
+
 RUNNER_UP_WITHIN = 0.10
 """A safer precision so near to the leader in single runs may tie with it: both are confirmed."""
 
@@ -202,6 +205,14 @@ def _fp32_losses(
         return []
     seeds = 1 if s.options.max_drift is not None else FP32_SEEDS
     runs: list[Measurement] = []
+    if s.virtual:
+        wanted_s = (seeds + 1) * DRIFT_STEPS * (s.emulated_step_s or 0.0)
+        if wanted_s > MAX_EMULATED_DRIFT_S:
+            s.drift_skipped = (
+                f"{seeds + 1} runs of {DRIFT_STEPS} emulated steps would take about "
+                f"{wanted_s / 60:.0f} min on this CPU; check it on the GPU"
+            )
+            return []
     for number in range(seeds):
         run = yield from s.run(
             Phase.drift,
@@ -228,7 +239,7 @@ def _check_recipe(
         why = (
             "numerics were not computed (planning mode)"
             if s.stability_mode is None
-            else s.fp32_reason or "FP32 could not be run"
+            else s.drift_skipped or s.fp32_reason or "FP32 could not be run"
         )
         blank = compare(plain, known, [], batch=batch, max_drift=s.options.max_drift)
         return replace(blank, passed=None, why=f"not compared: {why}")

@@ -109,6 +109,7 @@ class Session:
         self.rejected: dict[str, str] = {}
         """Single settings that failed a longer or a fresh run, by key, with the reason."""
         self.drift: dict[str, DriftCheck] = {}
+        self.drift_skipped: str | None = None
         self.skipped: list[Skipped] = []
         self.spent: str | None = None
         """Why the counted phases ended before their end."""
@@ -339,6 +340,16 @@ class Session:
             return own
         fits = int(own * EMULATED_STEP_FLOPS / flops)
         return min(own, max(EMULATED_LEAST_BATCH, fits))
+
+    @property
+    def emulated_step_s(self) -> float | None:
+        """Seconds that this host takes for a step in full, from the runs that made such steps."""
+        paces = [
+            (t.measurement.wall_s - (t.measurement.startup_s or 0.0)) / t.measurement.steps_done
+            for t in self.trials
+            if t.proposal.numerics == NUMERICS_FULL and t.measurement.steps_done
+        ]
+        return min(paces, default=None)
 
     def at_batch(self, setting: Setting, batch: int | None) -> Setting:
         """The same recipe at another batch size (None: the loader is left alone)."""
