@@ -169,6 +169,8 @@ def _drift(s: Session, picks: Picks) -> Generator[Proposal, Measurement, bool]:
     if unchecked:
         batch = _common_batch(s, list(unchecked.values()))
         fp32 = yield from _fp32_losses(s, batch)
+        if _reject_fp32(s, picks.reference, batch, fp32):
+            return True
         for key, setting in unchecked.items():
             check = yield from _check_recipe(s, setting, batch, fp32)
             s.drift[key] = check
@@ -193,7 +195,11 @@ def _common_batch(s: Session, settings: Sequence[Setting]) -> int | None:
     if not s.space.batch_settable:
         return batch
     tops = [max((p.batch for p in s.curve(x).fitting), default=batch) for x in settings]
-    fits = [p.batch for p in s.curve(s.fp32_setting).fitting if p.batch <= min(tops)]
+    fits = [
+        p.batch
+        for p in s.curve(s.fp32_setting).fitting
+        if p.batch <= min(tops) and s.at_batch(FP32.setting(None), p.batch).key() not in s.rejected
+    ]
     return max(fits, default=min(batch, *tops))
 
 
@@ -227,6 +233,21 @@ def _fp32_losses(
         if not run.ok or not run.losses:
             break
     return runs
+
+
+def _reject_fp32(
+    s: Session, reference: Candidate, batch: int | None, runs: list[Measurement]
+) -> bool:
+    """True if FP32 itself failed a longer run at a batch that is not the script's own: it cannot
+    be recommended there, and another batch has to serve for the comparison."""
+    setting = s.at_batch(FP32.setting(None), batch)
+    if not runs or runs[-1].ok or setting.key() == reference.setting.key():
+        return False
+    last = runs[-1]
+    if last.outcome in UNCHECKED_OUTCOMES:
+        return False
+    s.reject(setting, f"longer run: {last.outcome}: {last.reason or 'no reason recorded'}")
+    return True
 
 
 def _check_recipe(
