@@ -5,6 +5,8 @@ The outermost ``Layer.__call__`` runs under ``auto_cast`` with its outputs cast 
 ``decorate`` is called once a model meets its optimizer.
 """
 
+import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -31,11 +33,17 @@ class OutsideAmp:
         self._decorated: set[int] = set()
         self._has_parameters: dict[int, bool] = {}
         self._optimizers: list[Any] = []
+        self._layers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def install(self) -> None:
         paddle = self._session.paddle
         if self._casts or self._decorates:
             wrap_method(paddle.nn.Layer, "__call__", self._around_call)
+            for cls in static_functions():
+                if "__call__" in cls.__dict__:
+                    wrap_method(cls, "__call__", self._around_static_call)
+        if self._decorates:
+            wrap_method(paddle.nn.Layer, "__init__", self._around_layer_init)
         if self._casts or self._decorates or self._scales:
             # Some subclasses (AdamW) do not call the base class's __init__.
             for cls in optimizer_classes(paddle):
@@ -68,24 +76,60 @@ class OutsideAmp:
 
     def _around_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def __call__(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._depth or not self._owns_parameters(layer):
+            if self._depth or not self._in_dynamic_mode() or not self._owns_parameters(layer):
                 return original(layer, *args, **kwargs)
             if self._decorates and id(layer) not in self._decorated:
                 self._decorate(layer)
-            if not self._casts or self._session.paddle.in_dynamic_mode() is False:
-                return original(layer, *args, **kwargs)
-            self._depth += 1
-            try:
-                with self._our_call():
-                    guard = self._session.paddle.amp.auto_cast(**self._guard_arguments())
-                self._session.applied("amp_level", self._session.setting.amp_level, None)
-                with guard:
-                    out = original(layer, *args, **kwargs)
-            finally:
-                self._depth -= 1
-            return self._to_float32(out)
+            return self._cast_call(original, layer, args, kwargs)
 
         return __call__
+
+    def _around_static_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A function under ``to_static`` calls its models inside the trace, where it is too late
+        to decorate them: every model that has met its optimizer is decorated before."""
+
+        def __call__(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._depth or not self._in_dynamic_mode():
+                return original(function, *args, **kwargs)
+            if self._decorates:
+                for layer in self._roots():
+                    if id(layer) not in self._decorated:
+                        self._decorate(layer)
+            return self._cast_call(original, function, args, kwargs)
+
+        return __call__
+
+    def _cast_call(
+        self, original: Callable[..., Any], owner: Any, args: tuple[Any, ...], kwargs: Any
+    ) -> Any:
+        if not self._casts:
+            return original(owner, *args, **kwargs)
+        self._depth += 1
+        try:
+            with self._our_call():
+                guard = self._session.paddle.amp.auto_cast(**self._guard_arguments())
+            self._session.applied("amp_level", self._session.setting.amp_level, None)
+            with guard:
+                out = original(owner, *args, **kwargs)
+        finally:
+            self._depth -= 1
+        return self._to_float32(out)
+
+    def _in_dynamic_mode(self) -> bool:
+        return bool(self._session.paddle.in_dynamic_mode())
+
+    def _around_layer_init(self, original: Callable[..., None]) -> Callable[..., None]:
+        def __init__(layer: Any, *args: Any, **kwargs: Any) -> None:
+            original(layer, *args, **kwargs)
+            self._layers.add(layer)
+
+        return __init__
+
+    def _roots(self) -> list[Any]:
+        """Layers that are part of no other layer."""
+        layers = list(self._layers)
+        inner = {id(part) for layer in layers for part in layer.sublayers()}
+        return [layer for layer in layers if id(layer) not in inner and layer.parameters()]
 
     def _owns_parameters(self, layer: Any) -> bool:
         """A loss layer without parameters stays in FP32: what it reads was cast back already."""
@@ -186,3 +230,18 @@ class OutsideAmp:
 
 def _low(paddle: Any) -> tuple[Any, Any]:
     return (paddle.float16, paddle.bfloat16)
+
+
+def static_functions() -> list[type]:
+    """The classes whose instances ``to_static`` puts in place of functions."""
+    module = sys.modules.get("paddle.jit.dy2static.program_translator")
+    base = getattr(module, "StaticFunction", None)
+    if base is None:
+        return []
+    found: list[type] = []
+    todo: list[type] = [base]
+    while todo:
+        cls = todo.pop()
+        found.append(cls)
+        todo.extend(cls.__subclasses__())
+    return found
