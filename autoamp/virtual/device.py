@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from autoamp import wire
+from autoamp.virtual.clock_data import parameters_for
 
 PREFIX = "AUTOAMP_VGPU_"
 
@@ -24,6 +25,8 @@ def child_environment(device: wire.VirtualDevice, plugin_dir: Path) -> dict[str,
     }
     for dtype in ("float32", "tf32", "float16", "bfloat16"):
         values[f"FLOPS_{dtype.upper()}"] = device.flops_per_s.get(dtype, 0.0)
+    for name, value in parameters_for(device.compute_capability).items():
+        values[f"MODEL_{name.upper()}"] = value
     environment = {PREFIX + key: str(value) for key, value in values.items()}
     environment["CUSTOM_DEVICE_ROOT"] = str(plugin_dir)
     return environment

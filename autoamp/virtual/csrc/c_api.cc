@@ -5,7 +5,9 @@
 #include "counters.h"
 #include "device_memory.h"
 #include "device_model.h"
+#include "model_parameters.h"
 #include "registration.h"
+#include "trace.h"
 
 #define VGPU_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -22,6 +24,11 @@ const char* Keep(std::string text) {
 
 VGPU_EXPORT double autoamp_vgpu_clock_s() { return vgpu::ClockSeconds(); }
 VGPU_EXPORT void autoamp_vgpu_reset_clock() { vgpu::ResetClock(); }
+VGPU_EXPORT double autoamp_vgpu_busy_s() { return vgpu::BusySeconds(); }
+// 1 if the parameter exists.
+VGPU_EXPORT int autoamp_vgpu_set_parameter(const char* name, double value) {
+  return vgpu::SetParameter(name, value);
+}
 // Columns: kernel, dtype, calls, flops, bytes, seconds.
 VGPU_EXPORT const char* autoamp_vgpu_kernels() { return Keep(vgpu::KernelReport()); }
 
@@ -56,6 +63,14 @@ VGPU_EXPORT const char* autoamp_vgpu_left_out() {
   std::string text;
   for (auto& name : vgpu::Registration().left_out) text += name + "\n";
   return Keep(std::move(text));
+}
+
+// Recording a step and timing it again; see trace.h.
+VGPU_EXPORT void autoamp_vgpu_trace_start() { vgpu::StartTrace(); }
+VGPU_EXPORT int autoamp_vgpu_trace_save(const char* path) { return vgpu::SaveTrace(path); }
+VGPU_EXPORT int autoamp_vgpu_trace_load(const char* path) { return vgpu::LoadTrace(path); }
+VGPU_EXPORT double autoamp_vgpu_trace_replay(int number, int as_program) {
+  return vgpu::ReplayTrace(number, as_program != 0);
 }
 
 // For the tests of the conversion code; `type` is 0 for float16, 1 for bfloat16.

@@ -1,101 +1,133 @@
 #include "cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "device_model.h"
+#include "model_parameters.h"
 
 namespace vgpu {
 namespace {
 
-double Elements(const DenseTensor* tensor) { return static_cast<double>(tensor->numel()); }
-
-double Bytes(const DenseTensor* tensor) {
-  if (!tensor || !tensor->initialized() || tensor->dtype() == DataType::UNDEFINED) return 0;
-  return Elements(tensor) * static_cast<double>(phi::SizeOf(tensor->dtype()));
+bool IsConv(const Work& work) {
+  return work.kind == WorkKind::kConv || work.kind == WorkKind::kConvGrad;
 }
 
-// The inner dimension of x (.) y = out, told by shapes: transposes need no look-up, since a
-// square x has the same size either way.
-double InnerDimension(const DenseTensor& x, const DenseTensor& out) {
-  const auto& xd = x.dims();
-  const auto& od = out.dims();
-  if (xd.size() <= 1) return Elements(&x);
-  const int64_t rows = xd[xd.size() - 2], columns = xd[xd.size() - 1];
-  const int64_t m = od.size() >= 2 ? od[od.size() - 2] : rows;
-  return static_cast<double>(rows == m ? columns : rows);
-}
+struct Rate {
+  double flops_per_s;
+  bool tensor_cores;
+};
 
-size_t Wanted(const Operands& call) {
-  return std::count_if(call.outputs.begin(), call.outputs.end(),
-                       [](const DenseTensor* t) { return t != nullptr; });
-}
-
-double Flops(const Operands& call) {
-  const bool forward =
-      call.slot.work == WorkKind::kMatmul || call.slot.work == WorkKind::kConv;
-  if (call.inputs.size() < 2 || call.outputs.empty()) return 0;
-  const DenseTensor* out = forward                  ? call.outputs[0]
-                           : call.inputs.size() > 2 ? call.inputs[2]
-                                                    : nullptr;
-  const DenseTensor* x = call.inputs[0];
-  const DenseTensor* weight = call.inputs[1];
-  if (!out || !x || !weight) return 0;
-  double flops = 0;
-  switch (call.slot.work) {
-    case WorkKind::kMatmul:
-    case WorkKind::kMatmulGrad:
-      flops = 2 * Elements(out) * InnerDimension(*x, *out);
-      break;
-    case WorkKind::kConv:
-    case WorkKind::kConvGrad:
-      // Weights are [out channels, in channels / groups, kernel...] in every data format.
-      if (weight->dims().size() > 0 && weight->dims()[0] > 0)
-        flops = 2 * Elements(out) * Elements(weight) / static_cast<double>(weight->dims()[0]);
-      break;
-    default:
-      return 0;
-  }
-  // A backward call does one product of this size for each gradient that is asked for.
-  return forward ? flops : flops * static_cast<double>(Wanted(call));
-}
-
-double PeakFlops(const Work& work) {
+Rate RateOf(const Work& work) {
   const DeviceModel& d = Device();
-  double peak = 0;
-  if (work.type == DataType::FLOAT16) peak = d.float16_flops_per_s;
-  if (work.type == DataType::BFLOAT16) peak = d.bfloat16_flops_per_s;
-  if (work.type == DataType::FLOAT32) {
-    const bool conv = work.kind == WorkKind::kConv || work.kind == WorkKind::kConvGrad;
-    const bool tf32 = conv ? d.tf32_conv : d.tf32_matmul;
-    if (tf32) peak = d.tf32_flops_per_s;
-  }
-  return peak > 0 ? peak : d.float32_flops_per_s;
+  double tensor = 0;
+  if (work.unit == Unit::kFloat16) tensor = d.float16_flops_per_s;
+  if (work.unit == Unit::kBfloat16) tensor = d.bfloat16_flops_per_s;
+  if (work.unit == Unit::kTf32 && (IsConv(work) ? d.tf32_conv : d.tf32_matmul))
+    tensor = d.tf32_flops_per_s;
+  // A GPU whose 16-bit rate is no higher than float32's has no Tensor Cores for it.
+  if (tensor > d.float32_flops_per_s) return {tensor, true};
+  return {d.float32_flops_per_s, false};
 }
 
-constexpr double kLaunchSeconds = 4e-6;
-constexpr double kBusBytesPerSecond = 12e9;
+// Tensor Core kernels load 16 bytes at a time: 8 elements of 16 bits.
+constexpr double kAlignedBytes = 16;
+
+bool IsAligned(const Work& work) {
+  return work.row_multiple * work.element_bytes >= kAlignedBytes;
+}
+
+// Depthwise and other narrow groups are a few columns wide: no tiles to speak of, and
+// libraries use plain kernels for them.
+constexpr double kNarrow = 8;
+
+// Tiles that libraries choose from, with the share of full speed that each one reaches: small
+// tiles reuse less of what they load into registers.
+struct Tile {
+  double m, n, efficiency;
+};
+constexpr Tile kTiles[] = {{256, 128, 1.0}, {128, 128, 0.95}, {128, 64, 0.85}, {64, 64, 0.75},
+                           {128, 32, 0.65}, {32, 32, 0.45}};
+// A split of the inner dimension below this many elements does not pay for its reduction.
+constexpr double kSplit = 512;
+
+double TileSeconds(const Product& p, const Tile& tile, double flops_per_s, double element_bytes) {
+  const DeviceModel& d = Device();
+  const double sms = std::max(1.0, d.sm_count);
+  const double tiles = std::ceil(p.m / tile.m) * std::ceil(p.n / tile.n) * p.batch;
+  const double splits =
+      std::max(1.0, std::min(std::floor(sms / tiles), std::floor(p.k / kSplit)));
+  const double waves = std::ceil(tiles * splits / sms);
+  const double depth = std::ceil(p.k / splits);
+  const double compute =
+      waves * 2 * tile.m * tile.n * depth / (flops_per_s / sms * tile.efficiency);
+  // A catalogue without SM count or clock says nothing about the cache.
+  if (d.sm_count <= 1 || d.boost_clock_mhz <= 0) return compute;
+  // Every tile reads its rows and columns from the second-level cache.
+  const double l2_rate =
+      Parameters().l2_bytes_per_clock_per_sm * sms * d.boost_clock_mhz * 1e6;
+  const double l2 = tiles * (tile.m + tile.n) * p.k * element_bytes / l2_rate;
+  return std::max(compute, l2);
+}
+
+double ProductSeconds(const Work& work, const Product& product) {
+  const ModelParameters& p = Parameters();
+  const bool conv = IsConv(work);
+  Rate rate = RateOf(work);
+  const bool narrow = conv && std::min(product.n, product.k) < kNarrow;
+  // Convolutions whose channels are not aligned get plain kernels, in the same dtype.
+  if (conv && (narrow || !IsAligned(work))) rate = {Device().float32_flops_per_s, false};
+  double efficiency = rate.tensor_cores
+                          ? (conv ? p.tensor_conv_efficiency : p.tensor_matmul_efficiency)
+                          : (conv ? p.plain_conv_efficiency : p.plain_matmul_efficiency);
+  if (rate.tensor_cores && !IsAligned(work)) efficiency *= p.misaligned_efficiency;
+  if (!rate.tensor_cores && work.winograd && work.element_bytes == 4)
+    efficiency *= p.winograd_speedup;
+  const double flops_per_s = rate.flops_per_s * efficiency;
+  if (narrow) return 2 * product.m * product.n * product.k * product.batch / flops_per_s;
+  double best = INFINITY;
+  for (const Tile& tile : kTiles)
+    best = std::min(best, TileSeconds(product, tile, flops_per_s, work.element_bytes));
+  return best;
+}
 
 }  // namespace
 
-Work MeasureWork(const Operands& call) {
-  Work work;
-  work.kind = call.slot.work;
-  work.type = call.slot.key.dtype();
-  if (work.kind == WorkKind::kView) return work;
-  for (auto* input : call.inputs) work.bytes += Bytes(input);
-  for (auto* output : call.outputs) work.bytes += Bytes(output);
-  work.flops = Flops(call);
-  return work;
+double StreamSeconds(double bytes) {
+  const ModelParameters& p = Parameters();
+  const double rate = Device().bandwidth_bytes_per_s * p.bandwidth_efficiency;
+  // What fits into half of the second-level cache was most likely left there by the kernel
+  // before; beyond that the speed falls back to memory's.
+  const double cached = std::min(bytes, p.l2_bytes / 2);
+  const double share = bytes > 0 ? cached / bytes : 0;
+  const double speedup = 1 + (p.l2_speedup - 1) * share * share;
+  return bytes / (rate * speedup);
 }
 
-double ModelSeconds(const Work& work) {
+double BusSeconds(double bytes) { return bytes / Parameters().bus_bytes_per_s; }
+
+double GpuSeconds(const Work& work) {
   if (work.kind == WorkKind::kView) return 0;
-  return std::max(work.flops / PeakFlops(work), work.bytes / Device().bandwidth_bytes_per_s) +
-         kLaunchSeconds;
+  const ModelParameters& p = Parameters();
+  const double stream = StreamSeconds(work.bytes + work.extra_bytes);
+  if (work.product_count == 0) return stream + p.kernel_floor_s;
+  double seconds = 0;
+  for (int i = 0; i < work.product_count; ++i) {
+    // Each product is a kernel of its own and moves its share of the operands.
+    seconds += std::max(ProductSeconds(work, work.products[i]),
+                        StreamSeconds(work.bytes / work.product_count)) +
+               p.kernel_floor_s;
+  }
+  // Tensor Core convolutions want channels last: NCHW operands are transposed, read and
+  // written once more each.
+  if (IsConv(work) && work.transposed_bytes > 0 && IsAligned(work) && RateOf(work).tensor_cores)
+    seconds += StreamSeconds(2 * work.transposed_bytes);
+  return seconds;
 }
 
-double CopySeconds(bool over_bus, double bytes) {
-  return over_bus ? bytes / kBusBytesPerSecond : 2 * bytes / Device().bandwidth_bytes_per_s;
+double HostSeconds(const Work& work) {
+  const ModelParameters& p = Parameters();
+  return work.from_program ? p.host_program_s : p.host_eager_s;
 }
 
 }  // namespace vgpu

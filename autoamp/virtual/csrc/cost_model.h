@@ -1,23 +1,16 @@
-// The clock: how long a call would take on the GPU that the device model describes.
+// From work to seconds: a roofline with tiles, waves, the second-level cache and alignment.
 #pragma once
 
-#include "operands.h"
+#include "work.h"
 
 namespace vgpu {
 
-struct Work {
-  WorkKind kind{WorkKind::kMemory};
-  DataType type{DataType::UNDEFINED};
-  double flops{0};
-  double bytes{0};
-};
-
-// Counts a call's operations and bytes from its shapes and dtypes.
-Work MeasureWork(const Operands& call);
-
-// Seconds on the modelled GPU; views are free.
-double ModelSeconds(const Work& work);
-// Seconds for a copy or fill; `over_bus` crosses between host and device.
-double CopySeconds(bool over_bus, double bytes);
+// Seconds that the GPU is busy with a call; 0 for views.
+double GpuSeconds(const Work& work);
+// Seconds that the host needs to issue it.
+double HostSeconds(const Work& work);
+// Seconds to move bytes between host and device, or within the device.
+double BusSeconds(double bytes);
+double StreamSeconds(double bytes);
 
 }  // namespace vgpu

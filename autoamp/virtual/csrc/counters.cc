@@ -7,14 +7,19 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <thread>
 
+#include "clock.h"
 #include "convert.h"
+#include "trace.h"
 
 namespace vgpu {
 namespace {
 
 std::mutex lock;
-double clock_seconds = 0;
+Timeline timeline;
+// The library is loaded by the thread that imports paddle.
+const std::thread::id main_thread = std::this_thread::get_id();
 std::atomic<bool> track_ranges{false};
 
 const char* TypeName(DataType type) {
@@ -34,22 +39,36 @@ const char* TypeName(DataType type) {
 
 void CountCall(const Operands& call) {
   const Work work = MeasureWork(call);
-  const double seconds = ModelSeconds(work);
   auto& slot = const_cast<KernelSlot&>(call.slot);
   std::lock_guard<std::mutex> guard(lock);
+  if (IsTracing()) Record(work);
   ++slot.calls;
   ++slot.calls_since_mark;
   slot.flops += work.flops;
-  slot.bytes += work.bytes;
-  slot.seconds += seconds;
-  clock_seconds += seconds;
+  slot.bytes += work.bytes + work.extra_bytes;
+  slot.seconds += timeline.Issue(work);
 }
 
 void CountCopy(CopyKind kind, size_t bytes) {
-  const double seconds = CopySeconds(kind == CopyKind::kToDevice || kind == CopyKind::kToHost,
-                                     static_cast<double>(bytes));
+  // Loaders copy batches from a thread of their own, over a stream of their own.
+  if (std::this_thread::get_id() != main_thread) return;
   std::lock_guard<std::mutex> guard(lock);
-  clock_seconds += seconds;
+  const double size = static_cast<double>(bytes);
+  switch (kind) {
+    case CopyKind::kToDevice:
+      if (IsTracing()) RecordCopy('>', size);
+      timeline.CopyToDevice(size);
+      break;
+    case CopyKind::kToHost:
+      if (IsTracing()) RecordCopy('<', size);
+      timeline.CopyToHost(size);
+      break;
+    case CopyKind::kWithin:
+    case CopyKind::kFill:
+      if (IsTracing()) RecordCopy('=', size);
+      timeline.CopyWithin(size);
+      break;
+  }
 }
 
 bool TracksRanges() { return track_ranges.load(std::memory_order_relaxed); }
@@ -100,12 +119,17 @@ void TrackRange(const KernelSlot& const_slot, const DenseTensor& result, DataTyp
 
 double ClockSeconds() {
   std::lock_guard<std::mutex> guard(lock);
-  return clock_seconds;
+  return timeline.seconds();
+}
+
+double BusySeconds() {
+  std::lock_guard<std::mutex> guard(lock);
+  return timeline.busy_seconds();
 }
 
 void ResetClock() {
   std::lock_guard<std::mutex> guard(lock);
-  clock_seconds = 0;
+  timeline.Reset();
   for (auto* slot : Slots()) slot->calls = 0, slot->flops = slot->bytes = slot->seconds = 0;
 }
 

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "cost_model.h"
 #include "operands.h"
 
 namespace vgpu {
@@ -20,6 +19,8 @@ void SetTrackRanges(bool on);
 void TrackRange(const KernelSlot& slot, const DenseTensor& result, DataType stored);
 
 double ClockSeconds();
+// Of these, the seconds in which the GPU had work.
+double BusySeconds();
 void ResetClock();
 // Sets the counts that AmpCalls reports back to zero.
 void MarkCalls();

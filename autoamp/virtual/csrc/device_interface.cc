@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cost_model.h"
 #include "counters.h"
 #include "device_memory.h"
 #include "device_model.h"

@@ -33,7 +33,7 @@ void LoadDeviceModel() {
   d.tf32_flops_per_s = Number("AUTOAMP_VGPU_FLOPS_TF32", 0);
   d.float16_flops_per_s = Number("AUTOAMP_VGPU_FLOPS_FLOAT16", 125e12);
   d.bfloat16_flops_per_s = Number("AUTOAMP_VGPU_FLOPS_BFLOAT16", 0);
-  d.sm_count = static_cast<int>(Number("AUTOAMP_VGPU_SM_COUNT", 80));
+  d.sm_count = Number("AUTOAMP_VGPU_SM_COUNT", 80);
   d.boost_clock_mhz = Number("AUTOAMP_VGPU_BOOST_CLOCK_MHZ", 1530);
   d.numerics = Number("AUTOAMP_VGPU_NUMERICS", 1) != 0;
   d.tf32_matmul = false;

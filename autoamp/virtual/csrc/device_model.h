@@ -16,7 +16,7 @@ struct DeviceModel {
   double tf32_flops_per_s;
   double float16_flops_per_s;
   double bfloat16_flops_per_s;
-  int sm_count;
+  double sm_count;
   double boost_clock_mhz;
   // Planning mode is numerics == false: large kernels allocate and advance the clock only.
   bool numerics;

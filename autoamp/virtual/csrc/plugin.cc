@@ -5,12 +5,14 @@
 #include "device_interface.h"
 #include "device_memory.h"
 #include "device_model.h"
+#include "model_parameters.h"
 #include "paddle_api.h"
 #include "registration.h"
 
 extern "C" __attribute__((visibility("default"))) void InitPlugin(CustomRuntimeParams* params) {
   PADDLE_CUSTOM_RUNTIME_CHECK_VERSION(params);
   vgpu::LoadDeviceModel();
+  vgpu::LoadParameters();
   vgpu::SetCapacity(vgpu::Device().memory_bytes);
   static char sub_type[] = "autoamp";
   params->device_type = const_cast<char*>(vgpu::kDeviceType);

@@ -1,0 +1,178 @@
+#include "work.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+namespace vgpu {
+namespace {
+
+double Elements(const DenseTensor* tensor) { return static_cast<double>(tensor->numel()); }
+
+double Bytes(const DenseTensor* tensor) {
+  if (!tensor || !tensor->initialized() || tensor->dtype() == DataType::UNDEFINED) return 0;
+  return Elements(tensor) * static_cast<double>(phi::SizeOf(tensor->dtype()));
+}
+
+double Dim(const DenseTensor* tensor, int from_end) {
+  const int rank = tensor->dims().size();
+  return rank >= from_end ? static_cast<double>(tensor->dims()[rank - from_end]) : 1;
+}
+
+double RowMultiple(double a, double b) {
+  double multiple = 64;
+  while (multiple > 1 && (std::fmod(a, multiple) != 0 || std::fmod(b, multiple) != 0))
+    multiple /= 2;
+  return multiple;
+}
+
+bool IsGrad(WorkKind kind) {
+  return kind == WorkKind::kMatmulGrad || kind == WorkKind::kConvGrad;
+}
+
+bool Wants(const Operands& call, size_t output) {
+  return output < call.outputs.size() && call.outputs[output] != nullptr;
+}
+
+void Add(Work* work, const Product& product) {
+  work->products[work->product_count++] = product;
+  work->flops += 2 * product.m * product.n * product.k * product.batch;
+}
+
+// [.., m, k] times [.., k, n]; transposes do not matter, the sizes tell which is which. A
+// weight without batch dimensions makes one large product of the whole batch.
+Product ProductOf(const DenseTensor* x, const DenseTensor* y, const DenseTensor* out) {
+  Product p;
+  const int rank = out->dims().size();
+  if (x->dims().size() <= 1) {
+    p.k = Elements(x);
+    p.n = Elements(out);
+    p.m = 1;
+    return p;
+  }
+  const double rows = Dim(x, 2), columns = Dim(x, 1);
+  const bool vector = y->dims().size() <= 1;
+  p.m = vector ? Dim(out, 1) : Dim(out, 2);
+  p.n = vector ? 1 : Dim(out, 1);
+  p.k = rows == p.m ? columns : rows;
+  const double count = p.m * p.n > 0 ? Elements(out) / (p.m * p.n) : 0;
+  if (y->dims().size() <= 2 && rank > 2)
+    p.m *= count;
+  else
+    p.batch = std::max(1.0, count);
+  return p;
+}
+
+void MeasureMatmul(const Operands& call, Work* work) {
+  if (call.inputs.size() < 2 || !call.inputs[0] || !call.inputs[1]) return;
+  const DenseTensor* x = call.inputs[0];
+  const DenseTensor* y = call.inputs[1];
+  if (!IsGrad(work->kind)) {
+    // addmm's first input is what is added.
+    const bool adds = std::strcmp(work->name, "addmm") == 0 && call.inputs.size() > 2;
+    if (adds) x = call.inputs[1], y = call.inputs[2];
+    if (!Wants(call, 0)) return;
+    const Product p = ProductOf(x, y, call.outputs[0]);
+    work->row_multiple = RowMultiple(p.k, p.n);
+    Add(work, p);
+    return;
+  }
+  if (call.inputs.size() < 3 || !call.inputs[2]) return;
+  const Product p = ProductOf(x, y, call.inputs[2]);
+  work->row_multiple = RowMultiple(p.k, p.n);
+  if (Wants(call, 0)) Add(work, {p.m, p.k, p.n, p.batch});
+  if (Wants(call, 1)) Add(work, {p.k, p.n, p.m, p.batch});
+}
+
+bool IsChannelsLast(const Operands& call) {
+  // The data format is the one string attribute that starts with "N" (the other names the
+  // padding); one more may stand before it.
+  for (size_t i = 0; i < call.slot.attributes.size(); ++i) {
+    if (call.slot.attributes[i] != phi::AttributeType::STRING) continue;
+    const std::string& text = call.String(i);
+    if (text == "NHWC" || text == "NDHWC" || text == "NLC") return true;
+  }
+  return false;
+}
+
+// A convolution as the matrix product that implicit-GEMM kernels compute.
+void MeasureConv(const Operands& call, Work* work) {
+  if (call.inputs.size() < 2 || !call.inputs[0] || !call.inputs[1]) return;
+  const DenseTensor* x = call.inputs[0];
+  const DenseTensor* weight = call.inputs[1];
+  const bool grad = IsGrad(work->kind);
+  const DenseTensor* out = grad ? (call.inputs.size() > 2 ? call.inputs[2] : nullptr)
+                                : (Wants(call, 0) ? call.outputs[0] : nullptr);
+  if (!out || weight->dims().size() < 3) return;
+  // Weights are [out channels, in channels / groups, kernel...] in every data format.
+  const double out_channels = static_cast<double>(weight->dims()[0]);
+  const double in_per_group = static_cast<double>(weight->dims()[1]);
+  const double window = Elements(weight) / std::max(1.0, out_channels * in_per_group);
+  const bool last = IsChannelsLast(call);
+  const double in_channels =
+      static_cast<double>(last ? x->dims()[x->dims().size() - 1] : x->dims()[1]);
+  const double groups = std::max(1.0, in_channels / std::max(1.0, in_per_group));
+  const double out_per_group = out_channels / groups;
+  const double positions = Elements(out) / std::max(1.0, out_channels);
+  // First layers padded to 4 channels in NHWC have Tensor Core kernels of their own.
+  const bool padded_input = last && in_channels == 4 && groups == 1;
+  work->row_multiple = RowMultiple(padded_input ? 8 : in_per_group, out_per_group);
+  work->winograd = window == 9 && groups == 1 && Elements(x) / in_channels == positions;
+  if (!grad) {
+    Add(work, {positions, out_per_group, in_per_group * window, groups});
+  } else {
+    // With strides only every s-th tap meets a value, so operations stay those of forward.
+    const double in_positions = Elements(x) / std::max(1.0, in_channels);
+    const double depth = out_per_group * window * positions / std::max(1.0, in_positions);
+    if (Wants(call, 0)) Add(work, {in_positions, in_per_group, depth, groups});
+    if (Wants(call, 1)) Add(work, {out_per_group, in_per_group * window, positions, groups});
+  }
+  if (!last) {
+    work->transposed_bytes = Bytes(x) + Bytes(out);
+    if (grad && Wants(call, 0)) work->transposed_bytes += Bytes(x);
+  }
+}
+
+// Passes over the data beyond the first that the usual GPU kernels need: statistics before
+// normalising; in backward the sums over x and dy before dx.
+double ExtraPasses(const Operands& call, const char* name) {
+  static const std::map<std::string, int> inputs_read_again = {
+      {"batch_norm", 1},      {"sync_batch_norm", 1},
+      {"instance_norm", 1},   {"group_norm", 1},
+      {"batch_norm_grad", 2}, {"sync_batch_norm_grad", 2},
+      {"instance_norm_grad", 2}, {"group_norm_grad", 2},
+      {"layer_norm_grad", 2}};
+  const auto found = inputs_read_again.find(name);
+  if (found == inputs_read_again.end() || call.inputs.empty()) return 0;
+  // Both x and dy have the size of the first input.
+  return found->second * Bytes(call.inputs[0]);
+}
+
+Unit UnitOf(DataType type) {
+  if (type == DataType::FLOAT16) return Unit::kFloat16;
+  if (type == DataType::BFLOAT16) return Unit::kBfloat16;
+  return type == DataType::FLOAT32 ? Unit::kTf32 : Unit::kPlain;
+}
+
+}  // namespace
+
+Work MeasureWork(const Operands& call) {
+  Work work;
+  work.name = call.slot.name.c_str();
+  work.kind = call.slot.work;
+  work.from_program = call.context != nullptr;
+  if (work.kind == WorkKind::kView) return work;
+  const DataType type = call.slot.key.dtype();
+  work.unit = UnitOf(type);
+  work.element_bytes = type == DataType::UNDEFINED ? 4 : static_cast<double>(phi::SizeOf(type));
+  for (auto* input : call.inputs) work.bytes += Bytes(input);
+  for (auto* output : call.outputs) work.bytes += Bytes(output);
+  work.extra_bytes = ExtraPasses(call, work.name);
+  if (work.kind == WorkKind::kMatmul || work.kind == WorkKind::kMatmulGrad)
+    MeasureMatmul(call, &work);
+  if (work.kind == WorkKind::kConv || work.kind == WorkKind::kConvGrad) MeasureConv(call, &work);
+  return work;
+}
+
+}  // namespace vgpu
