@@ -6,7 +6,6 @@ Each builder returns ``(layers, optimizer_of, loss_of)``: the network, a functio
 
 from typing import Any
 
-import numpy as np
 import paddle
 from paddle import nn
 

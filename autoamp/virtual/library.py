@@ -37,6 +37,17 @@ class Library:
         text = self._function(name, ctypes.c_char_p)()
         return [line.split("\t") for line in text.decode().splitlines()]
 
-    def set_value(self, name: str, value: float) -> None:
-        """A function that takes one double."""
-        self._function(name, None, ctypes.c_double)(value)
+    def text_call(self, name: str, text: str) -> int:
+        """A function that takes a text and returns an int."""
+        return int(self._function(name, ctypes.c_int, ctypes.c_char_p)(text.encode()))
+
+    def set_parameter(self, name: str, value: float) -> None:
+        """Set a number of the device or its clock. Raises KeyError for an unknown name."""
+        function = self._function("set_parameter", ctypes.c_int, ctypes.c_char_p, ctypes.c_double)
+        if not function(name.encode(), value):
+            raise KeyError(name)
+
+    def replay(self, trace: int, as_program: bool) -> float:
+        """Modelled seconds of a loaded trace under the present parameters."""
+        function = self._function("trace_replay", ctypes.c_double, ctypes.c_int, ctypes.c_int)
+        return float(function(trace, int(as_program)))

@@ -113,6 +113,22 @@ def op_report() -> list[KernelCount]:
     ]
 
 
+def start_trace() -> None:
+    """Record the work of every call from now on (``benchmarks/virtual_fit.py``)."""
+    _library().call("trace_start")
+
+
+def save_trace(path: str) -> None:
+    """Write what was recorded to ``path`` and stop recording. Raises OSError."""
+    if not _library().text_call("trace_save", path):
+        raise OSError(f"the trace cannot be written to {path}")
+
+
+def busy_s() -> float:
+    """Of the modelled seconds, those in which the GPU had work."""
+    return _library().seconds("busy_s")
+
+
 def start_range_tracking() -> None:
     """From now on look at every float result of every kernel."""
     _library().call("track_ranges", 1)
