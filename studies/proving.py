@@ -241,10 +241,12 @@ def _reject_fp32(
     """True if FP32 itself failed a longer run at a batch that is not the script's own: it cannot
     be recommended there, and another batch has to serve for the comparison."""
     setting = s.at_batch(FP32.setting(None), batch)
-    if not runs or runs[-1].ok or setting.key() == reference.setting.key():
+    if s.virtual or not runs or runs[-1].ok:
         return False
     last = runs[-1]
     if last.outcome in UNCHECKED_OUTCOMES:
+        return False
+    if setting.key() == reference.setting.key() or setting.key() in s.rejected:
         return False
     s.reject(setting, f"longer run: {last.outcome}: {last.reason or 'no reason recorded'}")
     return True
