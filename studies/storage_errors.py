@@ -22,6 +22,8 @@ def translate(error: Exception, where: StorageUrl) -> StorageError:
         )
     if any(s in text for s in ("not a database", "malformed", "file is encrypted", "corrupt")):
         return corrupt(where, found)
+    if "no such table" in text or "no such column" in text:
+        return corrupt(where, found)
     if where.sqlite_path is not None:
         return unwritable(where, found)
     if "permission denied" in text or "read-only" in text:
@@ -64,6 +66,8 @@ def unwritable(where: StorageUrl, found: str) -> StorageError:
         why = f"the disk of {folder} is full"
     elif os.path.exists(path) and not os.access(path, os.W_OK):
         why = f"{where.shown} may not be written by this user"
+    elif not os.path.exists(path) and "unable to open" in found and os.access(folder, os.W_OK):
+        why = f"{where.shown} is gone: it was deleted or moved while in use"
     elif not os.access(folder, os.W_OK):
         why = f"the folder {folder} may not be written by this user"
     else:

@@ -1,11 +1,9 @@
 """The store: every study and trial, committed at once. Our tables are the truth.
 
 Each call opens its own connection and closes it again, so that nothing is held between trials
-and threads need no care. Alembic is imported only when a schema must be upgraded.
+and threads need no care.
 """
 
-import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +14,7 @@ from autoamp import __version__
 from autoamp.errors import StorageError, UsageError
 from autoamp.measurement import Measurement, Outcome, Phase
 from autoamp.settings import Setting
-from autoamp.studies import codec, migrations, models, storage_errors
+from autoamp.studies import codec, engine, migrations, models, storage_errors
 from autoamp.studies.reading import Reader, Rows, check_schema, check_sqlite_file
 from autoamp.studies.records import (
     NUMERICS,
@@ -28,20 +26,17 @@ from autoamp.studies.records import (
     TrialState,
 )
 from autoamp.studies.script_identity import ScriptIdentity
-from autoamp.studies.storage_url import StorageUrl, is_network_path, parse
+from autoamp.studies.storage_url import StorageUrl, parse
 
 LOST_REASON = "the tuner ended while this trial ran"
-
-# PostgreSQL: two tuners that start at once must not both create the tables.
-_SCHEMA_LOCK = 0x6175746F
 
 
 class Store(Reader):
     """A database that is read and written. Every writing call commits before it returns."""
 
-    def __init__(self, where: StorageUrl, engine: sa.Engine) -> None:
+    def __init__(self, where: StorageUrl, made: sa.Engine) -> None:
         super().__init__(where)
-        self._engine = engine
+        self._engine = made
 
     def rows(self, sql: str, **values: Any) -> Rows:
         with self._transaction(write=False) as connection:
@@ -238,6 +233,15 @@ class Store(Reader):
         except (sa.exc.SQLAlchemyError, OSError) as e:
             raise storage_errors.translate(e, self.where) from e
 
+    def _prepare(self, create: bool) -> None:
+        """Make or upgrade the tables; raises what ``open_store`` lists."""
+        revision = check_schema(self)
+        if revision is None and not create:
+            raise storage_errors.missing(self.where, "holds nothing that autoamp wrote")
+        if revision != migrations.HEAD:
+            with self._transaction(schema=True) as connection:
+                engine.bring_up_to_date(connection)
+
     def _trial(self, condition: str, **values: Any) -> Trial:
         found = self.rows(
             "SELECT id, number, phase, setting, numerics, state, measurement, started_at, "
@@ -279,7 +283,7 @@ def open_store(url: str, *, create: bool = True) -> Store:
     if where.sqlite_path is not None:
         check_sqlite_file(where, where.sqlite_path, must_exist=not create)
     try:
-        store = Store(where, _engine(where))
+        made = engine.make(where, create=create)
     except ImportError as e:
         raise StorageError(
             f"{where.shown} needs the Python package {e.name}",
@@ -293,93 +297,13 @@ def open_store(url: str, *, create: bool = True) -> Store:
             remedy="write postgresql://USER@HOST/NAME, or sqlite:///FILE",
         ) from e
     try:
-        _prepare(store, create)
-        if where.sqlite_path is not None:
-            _set_journal(store, where.sqlite_path)
+        with Store(where, made) as opening:
+            opening._prepare(create)
+        if where.sqlite_path is None:
+            return Store(where, made)
+        engine.set_journal(made, where.sqlite_path)
+        # From here on a file that vanishes is an error and not a new, empty file.
+        return Store(where, engine.make(where, create=False))
     except BaseException:
-        store.close()
+        made.dispose()
         raise
-    return store
-
-
-def _prepare(store: Store, create: bool) -> None:
-    revision = check_schema(store)
-    if revision is None and not create:
-        raise storage_errors.missing(store.where, "holds nothing that autoamp wrote")
-    if revision == migrations.HEAD:
-        return
-    with store._transaction(schema=True) as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
-        # Another process may have done it while we waited for the lock.
-        found = _revision(connection)
-        if found == migrations.HEAD:
-            return
-        if found is not None:
-            from autoamp.studies.migrations.upgrade import upgrade
-
-            upgrade(connection)
-            return
-        models.metadata.create_all(connection)
-        connection.exec_driver_sql(
-            f"CREATE TABLE {migrations.VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "
-            f"CONSTRAINT {migrations.VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
-        )
-        connection.exec_driver_sql(
-            f"INSERT INTO {migrations.VERSION_TABLE} VALUES ('{migrations.HEAD}')"
-        )
-
-
-def _set_journal(store: Store, path: str) -> None:
-    """Write-ahead logging, so that readers and the writer do not wait for each other.
-
-    Only once the file is known to be ours: the mode is kept in the file.
-    """
-    network = is_network_path(os.path.dirname(os.path.realpath(path)))
-    wanted = "delete" if network else "wal"
-    try:
-        with store._engine.connect() as connection:
-            # The driver's own cursor: SQLAlchemy would begin a transaction first.
-            cursor = connection.connection.cursor()
-            cursor.execute("PRAGMA journal_mode")
-            if cursor.fetchall() != [(wanted,)]:
-                cursor.execute(f"PRAGMA journal_mode = {wanted}")
-            cursor.close()
-    except sqlite3.Error:
-        # In use just now, or in a read-only place: it works in the mode it has.
-        return
-
-
-def _revision(connection: sa.Connection) -> str | None:
-    if not sa.inspect(connection).has_table(migrations.VERSION_TABLE):
-        return None
-    found = connection.scalar(sa.text(f"SELECT version_num FROM {migrations.VERSION_TABLE}"))
-    return None if found is None else str(found)
-
-
-def _engine(where: StorageUrl) -> sa.Engine:
-    if where.sqlite_path is None:
-        return sa.create_engine(where.url, poolclass=sa.NullPool)
-    engine = sa.create_engine(
-        where.url,
-        poolclass=sa.NullPool,
-        connect_args={"timeout": storage_errors.BUSY_TIMEOUT_S, "check_same_thread": False},
-    )
-
-    @sa.event.listens_for(engine, "connect")
-    def prepare(connection: Any, _record: Any) -> None:
-        # pysqlite's own BEGIN comes too late for what we read before we write: begin() below.
-        connection.isolation_level = None
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = FULL")
-
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: sa.Connection) -> None:
-        options = connection.get_execution_options()
-        if options.get("autoamp_schema"):
-            # A revision changes a table by copying and dropping it, which would cascade.
-            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
-        write = options.get("autoamp_write", True)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-    return engine

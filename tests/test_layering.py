@@ -46,10 +46,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "autoamp.studies": STUDIES,
     "autoamp.studies.search": STUDIES | {"optuna"},
     "autoamp.studies.mirror": STUDIES | {"optuna"},
-    "autoamp.studies.store": STUDIES | {"sqlalchemy", "alembic"},
+    "autoamp.studies.store": STUDIES | {"sqlalchemy"},
+    "autoamp.studies.engine": STUDIES | {"sqlalchemy"},
     "autoamp.studies.models": STUDIES | {"sqlalchemy"},
-    "autoamp.studies.storage_errors": STUDIES | {"sqlalchemy"},
-    "autoamp.studies.storage_url": STUDIES | {"sqlalchemy"},
     "autoamp.studies.migrations": STUDIES | {"sqlalchemy", "alembic"},
     "autoamp.script_source": LAUNCHING,
     "autoamp.full_run": LAUNCHING

@@ -260,3 +260,35 @@ def test_the_file_alone_is_complete_between_calls(tmp_path: Path, new_study: Mak
         shutil.copy(path, tmp_path / "copy.db")
     with open_reader(url(tmp_path / "copy.db")) as reader:
         assert len(reader.trials(study.id)) == 1
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+def test_a_file_that_vanishes_is_noticed_and_not_made_anew(
+    tmp_path: Path, new_study: Make, put_back: bool
+) -> None:
+    path = tmp_path / "autoamp.db"
+    with open_store(url(path)) as store:
+        study = store.create_study(new_study())
+        path.unlink()
+        if put_back:
+            sqlite3.connect(path).close()
+            path.touch()
+        with pytest.raises(StorageError) as e:
+            store.start_trial(study.id, Phase.search, AS_WRITTEN, "real")
+    assert e.value.slug == ("storage-corrupt" if put_back else "storage-unwritable")
+    if not put_back:
+        assert "is gone" in e.value.message
+        assert not path.exists()
+
+
+def test_another_current_folder_is_another_matter(
+    tmp_path: Path, new_study: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with open_store("sqlite:///autoamp.db") as store:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        store.create_study(new_study())
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    with open_reader(url(tmp_path / "autoamp.db")) as reader:
+        assert len(reader.studies()) == 1
