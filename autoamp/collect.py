@@ -448,9 +448,12 @@ def _failed(ended: Ended, processes: list[Process], m: Measurement) -> tuple[Out
 
 
 def _oom_line(text: str) -> str:
-    for line in text.splitlines():
-        if any(t in line for t in OOM_TEXTS):
-            return line.strip()[:300]
+    lines = text.splitlines()
+    # The last texts carry the size asked for, the first only the kind.
+    for wanted in reversed(OOM_TEXTS):
+        for line in lines:
+            if wanted in line:
+                return line.strip()[:300]
     return "see the log"
 
 
