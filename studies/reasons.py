@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from autoamp.measurement import Measurement, OpCalls
-from autoamp.settings import Level, Setting
+from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies.confirm import Interval, is_gain
 from autoamp.studies.proposal import Choice, recipe
 
@@ -23,6 +23,12 @@ LAUNCH_BOUND_GROWTH = 1.7
 between kernels."""
 
 FEW_LOW_CALLS = 0.2
+
+FLOAT16_PROBLEMS = ("paddle-numpy-scaler",)
+"""Problems of the machine that bite whoever trains in float16, with autoamp or without."""
+
+TRUST_PROBLEMS = ("gpu-busy", "gpu-throttled", "gpu-low-memory")
+"""Problems of the machine that the numbers themselves may have suffered from."""
 
 
 def explain(
@@ -218,6 +224,10 @@ def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
         )
     if best.setting.amp_level is Level.O2 and s.facts.optimizer_has_master_weights is None:
         out.append("whether the optimizer keeps master weights at O2 was not seen")
+    for problem in s.machine.problems:
+        float16 = best.setting.is_mixed and best.setting.dtype is Dtype.float16
+        if problem.slug in TRUST_PROBLEMS or (problem.slug in FLOAT16_PROBLEMS and float16):
+            out.append(f"{problem.sentence.rstrip('.')}: {problem.remedy}")
     for measurement in (best.first, s.as_written):
         if measurement is not None:
             out.extend(_measurement_caveats(measurement))
