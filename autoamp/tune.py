@@ -282,14 +282,9 @@ def open_study(store: Store, request: Request, prepared: Prepared) -> Opened:
         found = store.find_matching(identity, prepared.script)
         if found is not None:
             return Opened(study=found, new=False, notes=())
-        same = [
-            s
-            for s in store.all_studies()
-            if s.script.entry == prepared.script.entry and s.arguments == request.target.arguments
-        ]
-        if same:
-            different = history.study_differences(same[-1], identity, prepared.script)
-            notes = (f"not continuing {same[-1].name}: " + "; ".join(different),)
+        changed = history.what_changed(store.all_studies(), identity, prepared.script)
+        if changed is not None:
+            notes = (f"not continuing {changed[0]}: " + "; ".join(changed[1]),)
     name = request.study or script_identity.default_name(
         request.target.entry,
         request.target.arguments,
@@ -454,10 +449,12 @@ def drive(
             number += 1
             proposal = steps.send(measurement)
     except StopIteration as end:
-        if mirror.problem:
-            view.say(f"note: Optuna's copy of the history lags behind: {mirror.problem}")
         result: Result = end.value
         return result
+    finally:
+        if mirror.problem:
+            view.say(f"note: Optuna's copy of the history lags behind: {mirror.problem}")
+        mirror.close()
 
 
 def output_path(request: Request, study: str) -> Path:

@@ -10,9 +10,10 @@ from rich.live import Live
 from rich.text import Text
 
 from autoamp import __version__
-from autoamp.measurement import Label, Measurement, Outcome, ScriptFacts
+from autoamp.measurement import Label, Measurement, Outcome, Phase, ScriptFacts
 from autoamp.probes.facts import DeviceKind, Machine, Severity
 from autoamp.report.text import bytes_text, ratio_text, scale_text, seconds_text
+from autoamp.settings import Level
 from autoamp.studies.proposal import NUMERICS_FULL, Proposal
 from autoamp.studies.records import Study
 from autoamp.tune import Request
@@ -101,7 +102,8 @@ class View:
         rate = measurement.throughput_samples_per_s
         timed = measurement.ok and rate is not None and proposal.numerics != NUMERICS_FULL
         if timed and rate is not None:
-            if self._baseline is None:
+            fp32 = proposal.phase is Phase.baseline and proposal.setting.amp_level is Level.O0
+            if self._baseline is None or fp32:
                 self._baseline = rate
             if self._best is None or rate > self._best[0]:
                 self._best = (rate, proposal.setting.describe())
@@ -127,6 +129,8 @@ class View:
         lists = ",".join(
             ["-" + op for op in setting.custom_black_list]
             + ["+" + op for op in setting.custom_white_list]
+            + (["master_grad"] if setting.master_grad else [])
+            + (["no promote"] if setting.use_promote is False else [])
         )
         outcome = str(measurement.outcome).replace("_", " ")
         if measurement.outcome is not Outcome.ok and measurement.reason:
@@ -160,10 +164,7 @@ class View:
     def footer(self, study: str, path: object, command: str) -> None:
         """Where the history and the result are, and how to use it."""
         self.say("")
-        self.say(
-            f"{self._trials} trials, {seconds_text(time.monotonic() - self._started)}. "
-            f"History: autoamp studies show {study}"
-        )
+        self.say(f"History: autoamp studies show {study}")
         self.say(f"Use it:  autoamp run --config {path} {command}")
 
 
@@ -239,7 +240,7 @@ HEAD = " ".join(
     for title, width, left in zip(
         (
             "#", "phase", "level", "dtype", "batch", "scale", "lists",
-            "samples/s", "ratio", "memory", "skipped",
+            "samples/s", "vs FP32", "memory", "skipped",
         ),
         _WIDTHS,
         (False, True, True, True, False, False, True, False, False, False, False),

@@ -6,6 +6,7 @@
 #include "convert.h"
 #include "device_model.h"
 #include "kernel_traits.h"
+#include "views.h"
 
 namespace vgpu {
 namespace {
@@ -43,7 +44,8 @@ bool MustPlan(const Operands& call) {
 bool SkipsCopy(size_t bytes) { return !Device().numerics && bytes >= kLargeCopy; }
 
 bool PlanInsteadOfRun(const Operands& call) {
-  if (call.slot.work == WorkKind::kView || call.outputs.empty() || !MustPlan(call)) return false;
+  if (call.outputs.empty() || !MustPlan(call)) return false;
+  if (call.slot.work == WorkKind::kView && !WillCopy(call)) return false;
   if (call.slot.shape_depends_on_data)
     Refuse("autoamp planning mode (numerics=off) cannot run '" + call.slot.name +
            "': the shape of its result depends on values that planning mode does not compute. "

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <map>
 
+#include "views.h"
+
 namespace vgpu {
 namespace {
 
@@ -162,7 +164,8 @@ Work MeasureWork(const Operands& call) {
   work.name = call.slot.name.c_str();
   work.kind = call.slot.work;
   work.from_program = call.context != nullptr;
-  if (work.kind == WorkKind::kView) return work;
+  if (IsView(call)) return work;
+  if (work.kind == WorkKind::kView) work.kind = WorkKind::kMemory;
   const DataType type = call.slot.key.dtype();
   work.unit = UnitOf(type);
   work.element_bytes = type == DataType::UNDEFINED ? 4 : static_cast<double>(phi::SizeOf(type));
