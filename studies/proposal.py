@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from autoamp.errors import UsageError
@@ -203,6 +204,7 @@ class Result:
         return sum(1 for t in self.trials if t.proposal.counted)
 
 
+@lru_cache(maxsize=4096)
 def recipe(setting: Setting) -> Setting:
     """The setting without its batch size: what precision is used, and how."""
     return replace(setting.canonical(), batch_size=None)

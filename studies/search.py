@@ -107,8 +107,8 @@ class Asker:
     def untried(self, doomed: Callable[[Setting], str | None]) -> tuple[Setting, ...]:
         """Settings of the grid that were neither run nor are doomed."""
         out = []
-        for setting in self.grid:
-            if setting.key() in self._tried:
+        for key, setting in self._by_key.items():
+            if key in self._tried:
                 continue
             reason = doomed(setting)
             if reason is not None:

@@ -279,9 +279,9 @@ class Session:
 
     def doomed(self, setting: Setting) -> str | None:
         """Why a run of the setting cannot succeed; None if it may."""
-        plain = recipe(setting)
-        if plain.key() in self.ruled_out:
-            return self.ruled_out[plain.key()]
+        reason = self.ruled_out.get(recipe(setting).key())
+        if reason is not None:
+            return reason
         curve = self.curve(setting)
         if not curve.points:
             curve = self.curve(self._base_of(setting))
