@@ -348,6 +348,8 @@ def tune(request: Request, view: View, stops: Stops) -> Tuned:
     try:
         opened = open_study(store, request, prepared)
         study = opened.study
+        # Before the first trial: an hour's work must not end at a file that may not be written.
+        path = output_path(request, study.name)
         with lease.acquire(store, study.id) as held:
             store.set_state(study.id, StudyState.running)
             view.header(study, machine, request, opened.new)
@@ -378,7 +380,6 @@ def tune(request: Request, view: View, stops: Stops) -> Tuned:
                 wall_s=wall_s,
                 error_band_note=prepared.band_note,
             )
-            path = output_path(request, study.name)
             recommendation.save(found, path)
             store.save_recommendation(study.id, path.read_text(encoding="utf-8"))
             done = StudyState.stopped if result.stopped else StudyState.done
