@@ -219,7 +219,7 @@ def report(rows: list[Row], clock: Clock, kinds: Any) -> tuple[str, dict[str, An
         )
     lines += [
         "",
-        "Errors are of modelled throughput against published: positive where the model is too fast.",
+        "Errors of modelled throughput against published: positive where the model is too fast.",
         "",
         "| model | GPU | AMP / FP32 (TF32) | published | modelled | " + " | ".join(kinds) + " |",
         "|---|---|---|---|---|" + "---|" * len(kinds),

@@ -41,7 +41,7 @@ struct KernelSlot {
   bool is_cast{false};
   // Which input is the float32 master copy of the parameter; -1: not an optimizer.
   int master_input{-1};
-  bool shares_buffers{false};
+  bool wants_empty_output{false};
   bool shape_depends_on_data{false};
   WorkKind work{WorkKind::kMemory};
 

@@ -25,6 +25,8 @@ bool IsLeftOut(const std::string& name) {
 }
 
 bool MovesDataOnly(const std::string& name) {
+  // These get their strides in bytes of the dtype that the caller has: no widened copy fits.
+  if (Starts(name, "index_elementwise_")) return true;
   static const std::set<std::string> names = {
       "assign",        "assign_value",   "cast",       "concat",
       "contiguous",    "data",           "empty",      "empty_like",
@@ -52,9 +54,11 @@ bool ShapeDependsOnData(const std::string& name) {
   return names.count(name) != 0;
 }
 
-bool SharesBuffers(const std::string& name) {
+bool WantsEmptyOutput(const std::string& name) {
+  // The first four take over memory of other tensors; the index kernels copy x only into an
+  // output that has no memory yet (one that has is taken for an in-place call).
   return name == "coalesce_tensor" || name == "share_data" || name == "share_buffer" ||
-         name == "depend";
+         name == "depend" || Starts(name, "index_put") || Starts(name, "index_elementwise_put");
 }
 
 bool PlacesConstants(const std::string& name) {

@@ -13,8 +13,8 @@ bool IsLeftOut(const std::string& name);
 bool MovesDataOnly(const std::string& name);
 // Kernels whose output shape depends on the values of their inputs.
 bool ShapeDependsOnData(const std::string& name);
-// Kernels whose outputs take over memory of other tensors instead of having their own.
-bool SharesBuffers(const std::string& name);
+// Kernels that behave differently if their output has memory before the call.
+bool WantsEmptyOutput(const std::string& name);
 // Kernels whose results may rightly be infinite: they place constants (masks of -inf).
 bool PlacesConstants(const std::string& name);
 // Position of an optimizer's master_param among its inputs, counted from the end (negative);

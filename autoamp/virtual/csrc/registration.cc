@@ -124,7 +124,7 @@ bool FillSlot(const Job& job, KernelSlot* slot) {
   slot->is_cast = job.name == "cast" && slot->inputs.size() == 1 && slot->outputs.size() == 1;
   if (const int from_end = MasterFromEnd(job.name))
     slot->master_input = static_cast<int>(slot->inputs.size()) + from_end;
-  slot->shares_buffers = SharesBuffers(job.name);
+  slot->wants_empty_output = WantsEmptyOutput(job.name);
   slot->shape_depends_on_data = ShapeDependsOnData(job.name);
   slot->work = WorkOf(job.name, job.key.layout());
   return true;

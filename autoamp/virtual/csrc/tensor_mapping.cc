@@ -29,7 +29,7 @@ void Rebuild(DenseTensor* tensor, const phi::DenseTensorMeta& meta,
 
 // True if InferMeta said what the output will be, and the kernel will fill it.
 bool CanAllocate(const KernelSlot& slot, const DenseTensor& output) {
-  if (slot.shares_buffers || output.dtype() == DataType::UNDEFINED) return false;
+  if (slot.wants_empty_output || output.dtype() == DataType::UNDEFINED) return false;
   const auto& dims = output.dims();
   for (int i = 0; i < dims.size(); ++i)
     if (dims[i] <= 0) return false;

@@ -1,0 +1,92 @@
+"""Runs every case of ``operators.py`` in every dtype, forward and backward; run in a child.
+
+The reference is the CPU in float32 on inputs that were rounded to the dtype first, so what is
+left is the rounding of results: once for one kernel, a few times for composite operators.
+"""
+
+from typing import Any
+
+import numpy as np
+import paddle
+from operators import CASES, Case
+
+# Half a unit in the last place, relative to the largest value of a result.
+ROUNDING = {"float32": 2.0**-20, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def dense(tensor: Any) -> Any:
+    if tensor is None:
+        return None
+    if tensor.is_selected_rows():
+        rows = np.array(tensor.rows())
+        values = np.asarray(tensor.get_selected_rows().get_tensor()).astype("float32")
+        out = np.zeros(tensor.shape, "float32")
+        np.add.at(out, rows, values)
+        return out
+    return tensor.astype("float32").numpy()
+
+
+def evaluate(case: Case, inputs: list[Any], dtype: str) -> Any:
+    """Result, gradients, and the dtypes of both."""
+    tensors = [paddle.to_tensor(x).astype(dtype) for x in inputs]
+    for tensor in tensors:
+        tensor.stop_gradient = False
+    out = case.call(*tensors)
+    if out.dtype in (paddle.float32, paddle.float16, paddle.bfloat16) and not out.stop_gradient:
+        out.astype("float32").sum().backward()
+    grads = [t.grad for t in tensors]
+    return (
+        dense(out),
+        [dense(g) for g in grads],
+        out.dtype,
+        [g.dtype for g in grads if g is not None],
+    )
+
+
+def error(got: Any, want: Any) -> float:
+    if (got is None) != (want is None):
+        return float("inf")
+    if got is None or got.size == 0:
+        return 0.0
+    if got.shape != want.shape:
+        return float("inf")
+    # A comparison of sums that cancel would measure nothing but noise.
+    scale = max(float(np.abs(want).max()), 1e-2)
+    return float(np.abs(got - want).max()) / scale
+
+
+def check(case: Case, dtype: str) -> str | None:
+    """None if right, else what is wrong."""
+    paddle.set_device("cpu")
+    rounded = [paddle.to_tensor(x).astype(dtype).astype("float32").numpy() for x in case.inputs]
+    want, want_grads, _, _ = evaluate(case, rounded, "float32")
+    paddle.set_device("gpu")
+    try:
+        got, grads, _, grad_dtypes = evaluate(case, rounded, dtype)
+    except Exception as failure:
+        text = str(failure)
+        at = text.find("Error Message Summary")
+        return f"{type(failure).__name__}: {text[at + 22 if at >= 0 else 0 :][:300].strip()}"
+    finally:
+        paddle.set_device("cpu")
+    allowed = ROUNDING[dtype] * case.slack * 1.01
+    worst = max([error(got, want), *[error(g, w) for g, w in zip(grads, want_grads, strict=True)]])
+    if worst > allowed:
+        return f"off by {worst:.3g}, allowed {allowed:.3g}"
+    if any(d != getattr(paddle, dtype) for d in grad_dtypes):
+        return f"gradients in {grad_dtypes}"
+    return None
+
+
+def sweep() -> tuple[int, dict[str, str]]:
+    """(cases run, what is wrong by ``name dtype``)."""
+    wrong: dict[str, str] = {}
+    count = 0
+    for name, case in CASES.items():
+        for dtype in DTYPES:
+            count += 1
+            said = check(case, dtype)
+            if said is not None:
+                wrong[f"{name} {dtype}"] = said
+    return count, wrong

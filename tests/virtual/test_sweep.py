@@ -1,0 +1,113 @@
+"""Every operator of training, in every dtype, forward and backward, against the CPU."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.needs_paddle, pytest.mark.needs_compiler]
+
+Run = Callable[..., dict[str, Any]]
+
+HERE = str(Path(__file__).parent)
+
+PYTHON_REFUSES = "Paddle's own Python code takes no 16-bit tensor here, on a GPU either"
+KNOWN = {
+    **{
+        f"{name} {dtype}": PYTHON_REFUSES
+        for name in ("nan_to_num", "cosine_embedding", "gaussian_nll", "dice")
+        for dtype in ("float16", "bfloat16")
+    },
+    **{
+        f"embedding sparse {dtype}": "sparse gradients (SelectedRows) exist in float32 only"
+        for dtype in ("float16", "bfloat16")
+    },
+}
+
+
+@pytest.mark.slow
+def test_operators_forward_and_backward_in_every_dtype(run: Run) -> None:
+    got = run(
+        f"""
+sys.path.insert(0, {HERE!r})
+import sweep
+count, wrong = sweep.sweep()
+give(count=count, wrong=wrong)
+""",
+        compute_capability=(8, 0),
+    )
+    assert got["count"] >= 500
+    unexpected = {k: v for k, v in got["wrong"].items() if k not in KNOWN}
+    assert not unexpected, "\n".join(f"{k}: {v}" for k, v in unexpected.items())
+    assert not set(KNOWN) - set(got["wrong"]), "these work now: take them off the list"
+
+
+def test_arithmetic_is_numpys_float16_bit_for_bit(run: Run) -> None:
+    """One float32 operation rounded to 11 bits is the correctly rounded float16 operation."""
+    got = run(
+        """
+rng = np.random.default_rng(1)
+bits = rng.integers(0, 65536, (2, 20000), dtype="uint16")
+a, b = bits.view("float16")
+x, y = paddle.to_tensor(a), paddle.to_tensor(b)
+def same(tensor, array):
+    found = tensor.numpy()
+    return bool(((found == array) | (np.isnan(found) & np.isnan(array))).all())
+with np.errstate(all="ignore"):
+    give(same=[same(x + y, a + b), same(x - y, a - b), same(x * y, a * b), same(x / y, a / b),
+               same(paddle.abs(x), np.abs(a)), same(paddle.maximum(x, y), np.maximum(a, b)),
+               same(x.astype("float32").astype("float16"), a),
+               same(paddle.to_tensor(a.astype("float32") * 3).astype("float16"),
+                    (a.astype("float32") * 3).astype("float16"))])
+"""
+    )
+    assert got["same"] == [True] * 8
+
+
+def test_other_dtypes_are_the_cpus_own(run: Run) -> None:
+    got = run(
+        """
+rng = np.random.RandomState(0)
+ints, bools = rng.randint(-9, 9, (4, 6)), rng.rand(4, 6) > 0.5
+doubles = rng.rand(4, 6)
+def work():
+    i, b, d = paddle.to_tensor(ints), paddle.to_tensor(bools), paddle.to_tensor(doubles)
+    j = i.astype("int32")
+    out = [i + i, i * 3, i // 4, i % 5, paddle.abs(j), i.sum(), i.max(axis=0), paddle.sort(i),
+           b & ~b, b | b, paddle.logical_xor(b, b), b.astype("int64").cumsum(), i > 0, i == i,
+           i << 1, paddle.bitwise_and(j, j), d.exp(), d @ d.T, d.mean(), d.std(), d / 3.0,
+           paddle.linalg.inv(d[:, :4]), i.reshape([6, 4]).transpose([1, 0]), i[1:3, ::2],
+           paddle.concat([i, i]), paddle.unique(i), paddle.nonzero(b), paddle.where(b, i, -i),
+           paddle.gather(i, paddle.to_tensor([0, 2])), paddle.topk(i, 2)[0], paddle.arange(7),
+           paddle.one_hot(paddle.abs(i[0]), 9) if hasattr(paddle, "one_hot") else i]
+    d.stop_gradient = False
+    (d * d).sum().backward()
+    return [t.numpy() for t in out] + [d.grad.numpy()]
+device = work()
+paddle.set_device("cpu")
+cpu = work()
+give(equal=[bool(np.allclose(a, b, rtol=1e-12, atol=0)) and a.dtype == b.dtype
+            for a, b in zip(device, cpu)])
+"""
+    )
+    assert len(got["equal"]) == 33
+    assert all(got["equal"]), got["equal"]
+
+
+def test_complex_values_are_refused_clearly_in_sixteen_bits(run: Run) -> None:
+    got = run(
+        """
+x = paddle.to_tensor(np.float32([1, 2, 3, 4]))
+spectrum = paddle.fft.rfft(x)
+try:
+    paddle.fft.rfft(x.astype("float16"))
+    give(said=None)
+except (RuntimeError, TypeError, NotImplementedError) as error:
+    give(said=str(error))
+give(real=spectrum.real().numpy().tolist(), complex=str(spectrum.dtype))
+"""
+    )
+    assert got["complex"] == "paddle.complex64"
+    assert got["real"][0] == 10.0
+    assert "float16" in got["said"] and "complex" in got["said"]
