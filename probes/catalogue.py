@@ -69,9 +69,16 @@ def find(name: str) -> GpuModel:
     ``unknown-device``, both listing candidates.
     """
     wanted = _plain(name)
-    exact = [m for m in models() if wanted in (_plain(m.alias), _plain(m.name))]
+    exact = [
+        m
+        for m in models()
+        if wanted and wanted in (_plain(m.alias), _plain(m.name), _plain(m.nvml_name or ""))
+    ]
     if len(exact) == 1:
         return exact[0]
+    as_nvml = match_nvml(name, None)
+    if as_nvml is not None:
+        return as_nvml
     starting = [
         m
         for m in models()
@@ -97,33 +104,79 @@ def find(name: str) -> GpuModel:
 def match_nvml(name: str, memory_total_bytes: int | None) -> GpuModel | None:
     """The row for a name that NVML reports, None if the GPU is unknown.
 
-    An exact NVML name wins; else the row whose words all stand in the name and whose memory is
-    nearest, within NVML_TOLERANCE.
+    An exact NVML name wins; else every word that tells models apart must be the same (a ``Ti``,
+    ``SUPER``, ``Laptop`` or ``D`` too many is another GPU), and so must the board (SXM, PCIe)
+    where the name says it; then the memory decides, within NVML_TOLERANCE.
     """
-    exact = [m for m in models() if m.nvml_name == name]
-    candidates = exact or [m for m in models() if _words(m.name) <= _words(name)]
-    if memory_total_bytes is not None:
+    name = re.sub(r"\s*MIG \d+g\.\d+gb.*$", "", name)
+    candidates = [m for m in models() if m.nvml_name == name] or _by_words(name)
+    size = memory_total_bytes if memory_total_bytes is not None else _size_in(name)
+    if size is not None:
         candidates = [
-            m
-            for m in candidates
-            if abs(m.memory_bytes - memory_total_bytes) <= NVML_TOLERANCE * m.memory_bytes
+            m for m in candidates if abs(m.memory_bytes - size) <= NVML_TOLERANCE * m.memory_bytes
         ]
-    if not candidates:
-        return None
-    if memory_total_bytes is not None:
-        return min(
-            candidates,
-            key=lambda m: (-len(_words(m.name)), abs(m.memory_bytes - memory_total_bytes)),
-        )
+        candidates.sort(key=lambda m: abs(m.memory_bytes - size))
+        return candidates[0] if candidates else None
     return candidates[0] if len(candidates) == 1 else None
+
+
+def _by_words(name: str) -> list[GpuModel]:
+    words = _words(name)
+    if words in (frozenset({"orin"}), frozenset({"xavier"})):
+        # A Jetson says no more than this; its memory (the host's) tells which one it is.
+        return [m for m in models() if words | {"jetson"} <= _words(m.name)]
+    same = [m for m in models() if words and _words(m.name) == words]
+    board = _board(name)
+    if board is not None:
+        return [m for m in same if _board(m.name) in (board, None)]
+    # NVIDIA's bare name of a board that has both forms is the SXM one: "NVIDIA H100 80GB HBM3".
+    return [m for m in same if _board(m.name) == "sxm"] or same
+
+
+def _board(name: str) -> str | None:
+    match = re.search(r"sxm|pcie", name.lower())
+    return match.group(0) if match else None
+
+
+def _size_in(name: str) -> int | None:
+    match = re.search(r"(\d+)\s*GB", name, re.IGNORECASE)
+    return int(match.group(1)) * GIB if match else None
 
 
 _NOISE = {"nvidia", "tesla", "geforce", "tensor", "core", "gpu", "graphics", "device"}
 
 
 def _words(name: str) -> frozenset[str]:
-    """Words that tell models apart; sizes and form factors are left to the memory."""
+    """Words that tell models apart; size and board are compared on their own."""
     words = re.findall(r"[a-z]+\d*[a-z]*|\d+[a-z]*", re.sub(r"\(.*?\)", "", name.lower()))
     return frozenset(
         w for w in words if w not in _NOISE and not re.fullmatch(r"\d+gb|sxm\d?|pcie|hbm\d?|gb", w)
     )
+
+
+def tensor_core_generation(capability: tuple[int, int] | None, name: str) -> int | None:
+    """Tensor Core generation of a GPU that has no row, 0 for none, None if it cannot be told.
+
+    By compute capability (CUDA C++ programming guide, compute capabilities), but for Turing's
+    small chips (TU116, TU117), which report 7.5 and have none.
+    """
+    if lacks_tensor_cores(name):
+        return 0
+    if capability is None:
+        return None
+    for least, generation in TENSOR_CORES:
+        if capability >= least:
+            return generation
+    return 0
+
+
+TENSOR_CORES = (((10, 0), 5), ((8, 9), 4), ((8, 0), 3), ((7, 5), 2), ((7, 0), 1))
+
+_SMALL_TURING = re.compile(
+    r"\bGTX\s*16\d\d|\bT(400|500|550|600|1000|1200|2000)\b|\bMX(450|550)\b|\bCMP 30HX\b"
+)
+
+
+def lacks_tensor_cores(name: str) -> bool:
+    """True for Turing GPUs on TU116 or TU117, by name: capability 7.5, no Tensor Cores."""
+    return _SMALL_TURING.search(name) is not None
