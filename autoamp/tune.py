@@ -25,7 +25,7 @@ from autoamp.probes.facts import DeviceKind, Machine, Severity
 from autoamp.probes.sampler import Sampler
 from autoamp.studies import history, lease, phases, recommend, recommendation, script_identity
 from autoamp.studies import mirror as studies_mirror
-from autoamp.studies.proposal import NUMERICS_PLANNING, Options, Proposal, Result
+from autoamp.studies.proposal import NUMERICS_FULL, NUMERICS_PLANNING, Options, Proposal, Result
 from autoamp.studies.reading import open_reader
 from autoamp.studies.records import NewStudy, Study, StudyState, TrialState
 from autoamp.studies.script_identity import ScriptIdentity
@@ -38,6 +38,9 @@ FIRST_LIMIT_S = 600.0
 """Time limit of the baseline when none is asked for: a large data set may take minutes to open."""
 LIMIT_FACTOR = 5.0
 LIMIT_FLOOR_S = 120.0
+EMULATED_SOFT_LIMIT_S = 40.0
+"""Emulated steps of one stability run: enough to see a loss scale settle in small models, and a
+bound for large ones."""
 """Later trials: five times the baseline's wall time, never under two minutes."""
 
 
@@ -126,6 +129,7 @@ class Runner:
         mixed = setting.is_mixed and facts is not None
         hapi = facts is not None and facts.uses_hapi
         planning = proposal.numerics == NUMERICS_PLANNING
+        emulated = proposal.numerics == NUMERICS_FULL
         warmup, least, most, blocks = (3, 4, 4, 1) if planning else (5, 20, 200, 4)
         wanted = proposal.steps or self.request.steps
         if wanted is not None and not planning:
@@ -145,6 +149,8 @@ class Runner:
             min_steps=least,
             max_steps=most,
             blocks=min(blocks, least),
+            # A comparison of losses needs its steps; a look at stability may be cut short.
+            soft_limit_s=EMULATED_SOFT_LIMIT_S if emulated and proposal.steps is None else None,
             scan=proposal.scan,
         )
 
@@ -166,7 +172,7 @@ class Runner:
                 plan,
                 device=self.machine.device.paddle_name,
                 extra_env=self.environment(plan),
-                limit_s=self.limit_s or FIRST_LIMIT_S,
+                limit_s=self.limit(proposal),
                 stop=lambda: self.stops.now,
             )
             window = collect.timed_window(plan.trial_dir)
@@ -183,6 +189,17 @@ class Runner:
         if measurement.outcome is Outcome.interrupted:
             raise Interrupted
         return measurement
+
+    def limit(self, proposal: Proposal) -> float:
+        """Seconds after which a trial is killed; what the user asked for holds everywhere."""
+        if self.request.trial_limit_s is not None:
+            return self.request.trial_limit_s
+        if self.limit_s is None:
+            return FIRST_LIMIT_S
+        if proposal.numerics == NUMERICS_FULL:
+            # The pace of planning runs says nothing about emulated ones.
+            return max(self.limit_s, FIRST_LIMIT_S)
+        return self.limit_s
 
     def learn(self, measurement: Measurement) -> None:
         """Take the script's facts and pace from the first good run."""
@@ -361,7 +378,6 @@ def tune(request: Request, view: View, stops: Stops) -> Tuned:
                 folder=trials_folder(request.storage, study.name),
                 plugin_dir=plugin_dir,
                 stops=stops,
-                limit_s=request.trial_limit_s,
             )
             try:
                 result = drive(store, study, prepared, runner, view, held, started)

@@ -78,6 +78,9 @@ class Plan:
     max_steps: int = 200
     min_timed_s: float = 3.0
     blocks: int = 4
+    soft_limit_s: float | None = None
+    """Seconds from the first step after which a trial ends early, four timed steps at the least:
+    numerics that the CPU emulates slowly."""
     scan: bool = False
     restart_dataset: bool = True
     divert_files: bool = True

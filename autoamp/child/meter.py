@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 RUN_LOSS_EVERY = 50
 """``autoamp run`` reads a loss this often: one small copy in fifty steps."""
 RUN_REPORT_EVERY_S = 30.0
+LEAST_TIMED_STEPS = 4
+"""A soft limit never cuts a trial below these."""
 
 
 class Meter:
@@ -36,6 +38,7 @@ class Meter:
         self._inside_step = False
         self._inside_backward = False
         self._primary: int | None = None
+        self._first_step = 0.0
         self._optimizers: list[Any] = []
         self._optimizer_name: str | None = None
         self._master_weights: bool | None = None
@@ -204,6 +207,7 @@ class Meter:
             self._primary = id(optimizer)
             self._optimizer_name = type(optimizer).__name__
             self._master_weights = hasattr(optimizer, "_multi_precision")
+            self._first_step = time.monotonic()
             session.events.emit("first_step", startup_s=time.monotonic() - self._started)
         if id(optimizer) != self._primary or not session.is_trial:
             return
@@ -256,10 +260,17 @@ class Meter:
         if self._window_start is None:
             return
         self._block_samples += samples
-        if n == self._block_end:
+        done = n - plan.warmup_steps
+        late = (
+            plan.soft_limit_s is not None
+            and done >= LEAST_TIMED_STEPS
+            and time.monotonic() - self._first_step > plan.soft_limit_s
+        )
+        if late:
+            self._block_steps -= self._block_end - n
+        if late or n == self._block_end:
             self._end_block()
-            done = n - plan.warmup_steps
-            if self._wanted is not None and done >= self._wanted:
+            if late or (self._wanted is not None and done >= self._wanted):
                 self._end_trial("steps_reached")
 
     def _start_window(self) -> None:

@@ -145,8 +145,11 @@ def _batch_lines(rec: Recommendation) -> list[str]:
         out += ["", f"  {rec.learning_rate_advice}"]
     if own.measured.setting != rec.best.measured.setting:
         text = own.measured.description
-        if own.against_fp32.value is not None:
-            text += f" gives {_ratio(own.against_fp32)}"
+        fp32 = rec.fp32
+        if fp32 is not None and own.measured.setting == fp32.setting:
+            text = "FP32 stays the best"
+        elif own.against_fp32.value is not None:
+            text += f" gives {_ratio(own.against_fp32, basis=False)}"
         out.append(
             f"  at your own batch {_plain(own.measured.batch_size)}: {text} "
             "(autoamp run --keep-batch)"
@@ -254,12 +257,13 @@ def _batch_change(base: Measured, changed: Measured | None) -> str:
     return f"{changed.batch_size / base.batch_size:.3g}x"
 
 
-def _ratio(ratio: Ratio) -> str:
+def _ratio(ratio: Ratio, *, basis: bool = True) -> str:
     if ratio.value is None:
         return f"unknown ({ratio.reason})"
     if ratio.low is None or ratio.high is None:
         return f"{ratio_text(ratio.value)} ({ratio.basis})"
-    return f"{ratio_text(ratio.value)} ({ratio.low:.2f} to {ratio.high:.2f}, {ratio.basis})"
+    tail = f", {ratio.basis}" if basis else ""
+    return f"{ratio_text(ratio.value)} ({ratio.low:.2f} to {ratio.high:.2f}{tail})"
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
