@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
@@ -43,10 +42,15 @@ class Picks:
     mixed: Candidate | None
     """The fastest mixed precision, also when FP32 leads: the verdict names it."""
     runner_up: Candidate | None
+    written: Candidate | None
+    """The script's own AMP, where it has one: what runs today is compared in fresh runs too."""
 
     def all(self) -> tuple[Candidate, ...]:
         """Each once, the reference first."""
-        picked = (self.reference, self.leader, self.at_own_batch, self.mixed, self.runner_up)
+        picked = (
+            *(self.reference, self.written, self.leader, self.at_own_batch),
+            *(self.mixed, self.runner_up),
+        )
         return tuple({c.setting.key(): c for c in picked if c is not None}.values())
 
     def to_win(self) -> tuple[Candidate, ...]:
@@ -64,6 +68,7 @@ def prove(s: Session, stopped: str | None) -> Generator[Proposal, Measurement, R
                 picks = pick(s)
                 if (yield from _drift(s, picks)):
                     continue
+                yield from _measure_split(s, picks.leader)
                 if not (yield from _confirm(s, picks)):
                     break
             picks = pick(s)
@@ -101,6 +106,7 @@ def pick(s: Session) -> Picks:
         at_own_batch=at_own,
         mixed=best_mixed,
         runner_up=max(near, key=lambda c: c.throughput, default=None),
+        written=next((c for c in candidates if c.setting.is_as_written), None),
     )
 
 
@@ -124,8 +130,12 @@ def choose(
     )
     current = order[0]
     for candidate in order[1:]:
-        interval = s.first_ratio(current, candidate) if first else ratio(s, current, candidate)
-        if interval is not None and is_gain(interval, min_gain=s.options.min_gain):
+        if first:
+            gain = s.is_first_gain(current, candidate)
+        else:
+            interval = ratio(s, current, candidate)
+            gain = interval is not None and is_gain(interval, min_gain=s.options.min_gain)
+        if gain:
             current = candidate
     return current
 
@@ -153,6 +163,7 @@ def _confirm_runs(s: Session, setting: Setting) -> dict[int, Measurement]:
         t.proposal.repeat: t.measurement
         for t in s.trials
         if t.proposal.phase is Phase.confirm
+        and t.proposal.repeat > 0
         and t.proposal.numerics == s.mode
         and t.proposal.steps is None
         and t.proposal.setting.key() == setting.key()
@@ -172,10 +183,12 @@ def _drift(s: Session, picks: Picks) -> Generator[Proposal, Measurement, bool]:
         if _reject_fp32(s, picks.reference, batch, fp32):
             return True
         for key, setting in unchecked.items():
+            if key in s.ruled_out:
+                continue
             check = yield from _check_recipe(s, setting, batch, fp32)
             s.drift[key] = check
             if check.passed is False:
-                s.rule_out(setting, f"drift check: {check.why}")
+                s.rule_out_alike(setting, f"drift check: {check.why}")
                 failed = True
     if failed:
         return True
@@ -329,6 +342,38 @@ def _note(s: Session, key: str, text: str) -> None:
     check = s.drift[key]
     notes = dict.fromkeys((check.own_batch_why, text) if check.own_batch_why else (text,))
     s.drift[key] = replace(check, own_batch_why="; ".join(notes))
+
+
+def _measure_split(s: Session, leader: Candidate) -> Generator[Proposal, Measurement, None]:
+    """Run the leader's precision at FP32's batch, if it was not: the gain is split by it."""
+    if not leader.setting.is_mixed or s.fp32 is None or s.fp32_setting is None:
+        return
+    if _at_fp32_batch(s, leader.setting) is None and s.space.batch_settable:
+        yield from s.run(
+            Phase.confirm,
+            s.at_batch(leader.setting, s.batch_of(s.fp32_setting)),
+            why="the same precision at FP32's batch, to split the gain",
+        )
+
+
+def _at_fp32_batch(s: Session, setting: Setting) -> tuple[Setting, Measurement] | None:
+    """A timed run of the setting's precision at the batch of the FP32 baseline.
+
+    The very recipe, or else the variant that the precision was carried on with: knobs such as
+    the loss scale hardly move the speed.
+    """
+    assert s.fp32_setting is not None
+    batch = s.batch_of(s.fp32_setting)
+    variants = [setting]
+    for precision, base in s.bases.items():
+        if (precision.level, precision.dtype) == (setting.amp_level, setting.dtype):
+            variants.append(base)
+    for variant in variants:
+        there = s.at_batch(variant, batch)
+        known = s.known(there)
+        if known is not None and known.ok and known.throughput_samples_per_s:
+            return there, known
+    return None
 
 
 def _confirm(s: Session, picks: Picks) -> Generator[Proposal, Measurement, bool]:
@@ -523,29 +568,23 @@ def _split(
     batch = s.batch_of(s.fp32_setting)
     fp32 = s.candidate(s.fp32_setting, s.fp32)
     if candidate.setting.is_as_written:
-        return total, 1.0, None
-    at_fp32_batch = s.at_batch(candidate.setting, batch)
-    if at_fp32_batch.key() == fp32.setting.key():
+        if batch == s.space.own_batch:
+            return total, 1.0, None
+        return None, None, f"FP32 ran at batch {batch}, the script at {s.space.own_batch}"
+    if s.at_batch(candidate.setting, batch).key() == fp32.setting.key():
         return (
             Interval(ratio=1.0, low=None, high=None, basis="the same setting"),
             total.ratio,
             None,
         )
-    known = s.known(at_fp32_batch)
-    basis = ""
-    if known is None or not known.ok or not known.throughput_samples_per_s:
-        # Knobs such as the loss scale hardly move the speed: the precision itself will do.
-        level, dtype = candidate.setting.amp_level, candidate.setting.dtype
-        for precision, base in s.bases.items():
-            if (precision.level, precision.dtype) == (level, dtype):
-                known = s.known(s.at_batch(base, batch))
-                basis = f" ({base.describe()})"
-    if known is None or not known.ok or not known.throughput_samples_per_s:
+    found = _at_fp32_batch(s, candidate.setting)
+    if found is None:
         return None, None, f"{candidate.setting.precision()} was not measured at batch {batch}"
-    same = s.candidate(at_fp32_batch, known)
-    gain = _best_ratio(s, fp32, same)
-    gain = replace(gain, basis=gain.basis + basis)
-    return gain, total.ratio / gain.ratio if math.isfinite(gain.ratio) else None, None
+    setting, measurement = found
+    gain = _best_ratio(s, fp32, s.candidate(setting, measurement))
+    if recipe(setting) != recipe(candidate.setting):
+        gain = replace(gain, basis=f"{gain.basis} (of {setting.describe()})")
+    return gain, total.ratio / gain.ratio, None
 
 
 def _default(s: Session, best: Candidate) -> tuple[str, str]:

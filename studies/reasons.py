@@ -10,6 +10,7 @@ from autoamp.measurement import Measurement, OpCalls
 from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies.confirm import Interval, is_gain
 from autoamp.studies.proposal import Choice, recipe
+from autoamp.studies.score import standing
 
 if TYPE_CHECKING:
     from autoamp.studies.proving import Picks
@@ -42,7 +43,7 @@ def explain(
         against = "FP32" if best.against_fp32 is not None else "the script as written"
         headline = f"use {name}"
         if ratio is not None:
-            why.append(f"{ratio_text(ratio)} the throughput of {against}")
+            headline += f": {ratio.ratio:.2f}x the throughput of {against}"
         why.append(best.reason)
         if s.fp32_reason is not None:
             why.append(s.fp32_reason)
@@ -209,6 +210,9 @@ def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
         out.append(f"the search did not run to its end: {stopped}")
     if s.cut_short is not None:
         out.append(f"fewer trials than asked for: {s.cut_short}")
+    stand = standing(best.first, memory_limit_bytes=s.space.memory_limit_bytes)
+    if not stand.can_win:
+        out.append(f"kept although {stand.reason}: it is what runs today")
     check = s.drift.get(recipe(best.setting).key())
     if best.setting.is_mixed:
         if check is None:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from autoamp import __version__
-from autoamp.measurement import Label, Measurement
+from autoamp.measurement import Label, Measurement, Phase
 from autoamp.probes.facts import Identity, Machine
 from autoamp.settings import Dtype, Setting
 from autoamp.studies import recommendation as r
 from autoamp.studies.confirm import Interval, t95
 from autoamp.studies.drift import DriftCheck, tail_loss
-from autoamp.studies.proposal import Choice, Result
+from autoamp.studies.proposal import Choice, Result, recipe
 from autoamp.studies.score import peak_memory_bytes
 from autoamp.studies.script_identity import ScriptIdentity
 from autoamp.studies.snippet import snippet
@@ -296,7 +296,7 @@ def _drift(check: DriftCheck) -> r.Drift:
 
     return r.Drift(
         setting=r.SettingRecord.of(check.setting),
-        description=check.setting.precision(),
+        description=recipe(check.setting).describe(),
         batch_size=check.batch,
         steps=check.steps,
         fp32_losses=tuple(x for x in check.fp32_losses if math.isfinite(x)),
@@ -339,7 +339,8 @@ def _runs_of(result: Result, setting: Setting, first: Measurement) -> tuple[Meas
     fresh = tuple(
         t.measurement
         for t in result.trials
-        if str(t.proposal.phase) == "confirm"
+        if t.proposal.phase is Phase.confirm
+        and t.proposal.repeat > 0
         and t.proposal.setting.key() == setting.key()
         and t.measurement.ok
         and t.measurement.time_label is first.time_label
@@ -352,7 +353,7 @@ def _stability_of(result: Result, setting: Setting) -> tuple[Measurement, ...]:
     return tuple(
         t.measurement
         for t in result.trials
-        if str(t.proposal.phase) in ("drift", "numerics")
+        if t.proposal.phase in (Phase.drift, Phase.numerics)
         and t.measurement.ok
         and t.proposal.setting.key() == setting.key()
     )

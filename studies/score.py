@@ -151,6 +151,7 @@ def risk(setting: Setting, own_batch: int | None) -> Risk:
     dtype = plain.dtype or (Dtype.float32 if level is Level.O0 else Dtype.float16)
     extras = (
         2 * (plain.use_promote is False)
+        + (plain.master_grad is True)
         + len(plain.custom_white_list)
         + (plain.dynamic_loss_scaling is False)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,7 @@ from autoamp.measurement import Measurement, Phase, Scan, ScriptFacts
 from autoamp.probes.facts import DeviceKind, Machine
 from autoamp.settings import Setting
 from autoamp.studies.ceilings import Ceiling, Curve, doomed, point
-from autoamp.studies.confirm import Interval, modelled_ratio, single_runs_ratio
+from autoamp.studies.confirm import Interval, is_gain, modelled_ratio, single_runs_ratio
 from autoamp.studies.drift import DriftCheck
 from autoamp.studies.loss_scale import ScaleWindow
 from autoamp.studies.proposal import (
@@ -265,6 +266,18 @@ class Session:
         """The recipe cannot win any more, at any batch size."""
         self.ruled_out.setdefault(recipe(setting).key(), reason)
 
+    def rule_out_alike(self, setting: Setting, reason: str) -> None:
+        """The recipe drifts, and so does each of its precision that protects no more: neither
+        another loss scale nor promotion cures a loss that was finite and wrong."""
+        self.rule_out(setting, reason)
+        for other in self.recipes():
+            if (other.amp_level, other.dtype) != (setting.amp_level, setting.dtype):
+                continue
+            more_lists = set(other.custom_black_list) - set(setting.custom_black_list)
+            more_grads = bool(other.master_grad) and not setting.master_grad
+            if not more_lists and not more_grads:
+                self.rule_out(other, f"as {recipe(setting).describe()}: {reason}")
+
     def reject(self, setting: Setting, reason: str) -> None:
         """This setting cannot win any more, nor its precision at a larger batch; at a smaller
         one it may."""
@@ -329,6 +342,12 @@ class Session:
         if self.virtual:
             return modelled_ratio(first.throughput, second.throughput, band=self.ratio_band)
         return single_runs_ratio(first.throughput, second.throughput)
+
+    def is_first_gain(self, first: Candidate, second: Candidate) -> bool:
+        """Whether first runs speak for ``second``; within their own spread they do not."""
+        spreads = [c.measurement.throughput_spread or 0.0 for c in (first, second)]
+        least = max(self.options.min_gain, math.hypot(*spreads))
+        return is_gain(self.first_ratio(first, second), min_gain=least)
 
     @property
     def emulated_batch(self) -> int | None:

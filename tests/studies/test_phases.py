@@ -578,6 +578,73 @@ def test_emulation_that_takes_too_long_is_a_caveat_not_a_failure() -> None:
     assert any("not compared" in x for x in done.result.caveats)
 
 
+def test_heavy_steps_are_emulated_at_a_smaller_batch() -> None:
+    done = drive(Simulated(virtual=True, step_flops=1e12), virtual())
+    check_invariants(done)
+    emulated = {p.setting.batch_size for p in done.proposals if p.numerics == "full"}
+    assert emulated == {2}, "a step at batch 32 would take this host a minute"
+    assert {c.batch for c in done.result.drift} == {2}
+    assert any("batch 2" in x for x in done.result.caveats)
+
+
+def test_a_drift_check_too_long_to_emulate_is_left_out_and_said() -> None:
+    done = drive(Simulated(virtual=True, full_step_s=5.0), virtual())
+    check_invariants(done)
+    assert not done.phase(Phase.drift)
+    assert [c.passed for c in done.result.drift] and not any(c.passed for c in done.result.drift)
+    assert any("check it on the GPU" in x for x in done.result.caveats)
+
+
+# What is said about the result
+
+
+def test_the_gain_is_split_where_fp32_needs_a_smaller_batch() -> None:
+    own = Setting(amp_level=Level.O1, dtype=Dtype.float16)
+    done = drive(Simulated(script_amp=own, own_batch=160))
+    check_invariants(done)
+    choice = done.result.best
+    assert done.result.fp32_setting is not None
+    assert done.result.fp32_setting.batch_size == 80
+    assert choice.precision_gain is not None, choice.split_reason
+    # Nobody asked for this batch but to split the gain by it.
+    extra = [p for p in done.phase(Phase.confirm) if p.setting.batch_size == 80 and p.repeat == 0]
+    assert [p.setting.precision() for p in extra] == [choice.setting.precision()]
+
+
+def test_a_drifting_precision_is_not_checked_variant_by_variant() -> None:
+    done = drive(Simulated(drifts=lambda setting: 1.0), options=Options(trials=30))
+    checked = [c.setting for c in done.result.drift]
+    for level in (Level.O1, Level.O2):
+        # Once as it is, and once more only where master gradients or a list may cure it.
+        assert len([x for x in checked if x.amp_level is level]) <= 2
+
+
+def test_the_scripts_own_amp_is_compared_in_fresh_runs() -> None:
+    own = Setting(amp_level=Level.O1, dtype=Dtype.float16)
+    done = drive(Simulated(script_amp=own, noise=0.002))
+    ratio = done.result.best.against_as_written
+    assert ratio is not None and ratio.known and "fresh runs" in ratio.basis
+
+
+def test_fp32_over_the_headroom_is_kept_with_a_caveat() -> None:
+    slow = Simulated(per_sample_s=SLOW_AMP, capacity=4.3 * GIB)
+    done = drive(slow, t4(memory_bytes=int(4.3 * GIB)), Options(keep_batch=True))
+    check_invariants(done)
+    assert done.result.verdict == "keep_fp32"
+    assert any("headroom" in x for x in done.result.caveats)
+
+
+def test_every_precision_gain_compares_equal_batches() -> None:
+    for simulated in (Simulated(), Simulated(noise=0.02), Simulated(own_batch=16)):
+        done = drive(simulated)
+        gain = done.result.best.precision_gain
+        assert gain is not None
+        wanted = replace(best(done), batch_size=simulated.own_batch)
+        fp32 = Setting(batch_size=simulated.own_batch, amp_level=Level.O0, dtype=Dtype.float32)
+        true = simulated.throughput(wanted) / simulated.throughput(fp32)
+        assert gain.ratio == pytest.approx(true, rel=0.1)
+
+
 # The same, for whatever a device may be
 
 LEVELS = st.fixed_dictionaries(

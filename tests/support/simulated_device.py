@@ -71,6 +71,10 @@ class Simulated:
     scan: Scan = PLAIN_SCAN
     data_wait: float = 0.05
     virtual: bool = False
+    step_flops: float | None = None
+    """Operations of a step at the script's own batch, as a virtual device counts them."""
+    full_step_s: float = 0.1
+    """Seconds that the host takes for a step with full numerics."""
     gpu_percent: float | None = 80.0
     seed: int = 1
     calls: list[Proposal] = field(default_factory=list)
@@ -138,6 +142,8 @@ class Simulated:
             batch_size=setting.batch_size,
             facts=self.facts(),
             wall_s=10.0,
+            startup_s=2.0,
+            step_flops=self.step_flops,
             **labels,
         )
         failed = self.fails(proposal)
@@ -158,6 +164,8 @@ class Simulated:
         wobble = math.exp(rng.gauss(0, self.noise)) if not self.virtual else 1.0
         throughput = self.throughput(proposal.setting) * wobble
         steps = proposal.steps or 20
+        if proposal.numerics == "full":
+            base = replace(base, wall_s=2.0 + self.full_step_s * steps)
         return replace(
             base,
             steps_done=steps,
