@@ -76,9 +76,10 @@ def find(name: str) -> GpuModel:
     ]
     if len(exact) == 1:
         return exact[0]
-    as_nvml = match_nvml(name, None)
-    if as_nvml is not None:
-        return as_nvml
+    if _board(name) is not None or _size_in(name) is not None:
+        as_nvml = match_nvml(name, None)
+        if as_nvml is not None:
+            return as_nvml
     starting = [
         m
         for m in models()

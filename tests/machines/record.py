@@ -130,7 +130,10 @@ def host() -> dict[str, Any]:
 def record() -> dict[str, Any]:
     """The machine as this folder's files describe one, less Paddle and expectations."""
     machine: dict[str, Any] = {
-        "origin": {"kind": "recorded", "note": f"record.py under Python {platform.python_version()}"},
+        "origin": {
+            "kind": "recorded",
+            "note": f"record.py under Python {platform.python_version()}",
+        },
         "package": "nvidia-ml-py",
         "gpus": [],
         "host": host(),

@@ -54,9 +54,7 @@ def names() -> list[str]:
 
 def load(name: str) -> dict[str, Any]:
     """The machine of that name."""
-    machine: dict[str, Any] = json.loads(
-        (MACHINES / f"{name}.json").read_text(encoding="utf-8")
-    )
+    machine: dict[str, Any] = json.loads((MACHINES / f"{name}.json").read_text(encoding="utf-8"))
     return machine
 
 

@@ -1,0 +1,31 @@
+"""From a catalogue row to what the virtual accelerator plays."""
+
+import pytest
+
+from autoamp.probes import catalogue
+from autoamp.probes.facts import GpuModel
+from autoamp.probes.virtual import virtual_device
+
+
+@pytest.mark.parametrize("model", catalogue.models(), ids=lambda m: m.alias)
+def test_every_row_can_be_played(model: GpuModel) -> None:
+    played = virtual_device(model, model.memory_bytes, numerics=True)
+    assert played.alias == model.alias and played.memory_bytes == model.memory_bytes
+    assert played.compute_capability == model.compute_capability
+    assert played.bandwidth_bytes_per_s == model.bandwidth_gb_per_s * 1e9
+    assert played.flops_per_s["float32"] == model.fp32_tflops * 1e12
+    assert all(rate > 0 for rate in played.flops_per_s.values())
+    # A rate is claimed only where the row has one.
+    assert ("tf32" in played.flops_per_s) == (model.tf32_tflops is not None)
+    assert ("bfloat16" in played.flops_per_s) == (model.bf16_tensor_tflops is not None)
+
+
+def test_tensor_rates_come_before_plain_ones() -> None:
+    assert virtual_device(catalogue.find("v100-16gb"), 1, True).flops_per_s["float16"] == 125e12
+    pascal = virtual_device(catalogue.find("gtx1080"), 1, True).flops_per_s
+    assert pascal["float16"] < pascal["float32"] / 50
+
+
+def test_memory_and_numerics_are_the_callers() -> None:
+    played = virtual_device(catalogue.find("t4"), 123, numerics=False)
+    assert (played.memory_bytes, played.numerics) == (123, False)
