@@ -13,7 +13,7 @@ from autoamp.studies.proposal import Choice, recipe
 from autoamp.studies.score import standing
 
 if TYPE_CHECKING:
-    from autoamp.studies.proving import Picks
+    from autoamp.studies.picking import Picks
     from autoamp.studies.session import Candidate, Session
 
 DATA_WAIT_SHARE = 0.3

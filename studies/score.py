@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from autoamp.measurement import Label, LossScale, Measurement
+from autoamp.measurement import Label, LossScale, Measurement, Outcome
 from autoamp.settings import Dtype, Level, Setting
 
 SCALE_COLLAPSED_BELOW = 1.0
@@ -16,6 +16,9 @@ LATE_SCALE_DROPS = 2
 ZERO_GRADIENT_SHARE = 0.9
 """With nine in ten gradients zero, where FP32 has fewer than half, the loss stands still
 without a single NaN: the sign of a loss scale that is too small."""
+
+NUMERIC_OUTCOMES = (Outcome.not_finite, Outcome.scale_collapsed, Outcome.diverged)
+"""Ends that speak about the numbers and not about the script or the machine."""
 
 PRECISION_RISK = {
     (Level.O0, Dtype.float32): 0,

@@ -1,0 +1,91 @@
+"""The first runs: the script as written, and FP32 at its own batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+
+from autoamp.errors import ScriptError
+from autoamp.measurement import Measurement, Outcome, Phase, ScriptFacts
+from autoamp.settings import AS_WRITTEN, Setting
+from autoamp.studies.ceilings import MEMORY_OUTCOMES, align
+from autoamp.studies.proposal import NUMERICS_FULL, NUMERICS_PLANNING, Proposal
+from autoamp.studies.score import NUMERIC_OUTCOMES
+from autoamp.studies.session import Session
+from autoamp.studies.space import FP32, build_space
+
+Steps = Generator[Proposal, Measurement, None]
+
+
+def baseline(s: Session) -> Steps:
+    """Run them and build the space. Raises ScriptError ``baseline-failed``."""
+    first = yield from s.run(Phase.baseline, AS_WRITTEN, why="the script as written")
+    if not first.ok and s.mode == NUMERICS_PLANNING and s.machine.device.numerics and s.left > 0:
+        # A script that looks at its own values can stumble over numbers never computed.
+        planning = first
+        s.mode = NUMERICS_FULL
+        first = yield from s.run(Phase.baseline, AS_WRITTEN, why="again, with full numerics")
+        if first.ok:
+            s.caveats.append(
+                "planning mode does not run this script "
+                f"({planning.outcome}: {planning.reason}): every run computed in full"
+            )
+    if first.ok and not first.throughput_samples_per_s:
+        first = replace(first, outcome=Outcome.too_few_steps, reason="no step could be timed")
+    if not first.ok:
+        raise baseline_failed(first, "as written")
+    s.as_written = first
+    s.facts = first.facts or ScriptFacts()
+    s.space = build_space(s.machine, first, s.facts, s.options)
+    s.caveats.extend(s.space.caveats)
+    setting = FP32.setting(s.space.setting_batch)
+    if not s.space.mixed or not (
+        s.facts.calls_auto_cast or s.facts.calls_scaler or s.facts.calls_decorate
+    ):
+        s.as_written_is_fp32 = True
+        s.remember(setting, s.mode, first)
+        s.fp32, s.fp32_setting = first, setting
+        return
+    s.fp32_reason = "no run was left for FP32"
+    yield from _fp32(s, setting)
+
+
+def _fp32(s: Session, setting: Setting) -> Steps:
+    """FP32 of a script that uses AMP itself: at its own batch, or the largest that fits."""
+    measurement = yield from s.run(Phase.baseline, setting, why="FP32 at the script's batch")
+    own = setting
+    too_large: Measurement | None = None
+    while measurement.outcome in MEMORY_OUTCOMES:
+        too_large = too_large or measurement
+        s.fp32_reason = f"FP32 does not fit at batch {s.batch_of(own)}: {too_large.reason}"
+        smaller = align(s.batch_of(setting) / 2)
+        if smaller < 1 or not s.space.batch_settable:
+            return
+        setting = FP32.setting(smaller)
+        measurement = yield from s.run(
+            Phase.baseline, setting, why="FP32 does not fit at the script's batch"
+        )
+    if not measurement.ok:
+        raise baseline_failed(measurement, "in FP32 (O0)")
+    s.fp32, s.fp32_setting = measurement, setting
+    if too_large is None:
+        s.fp32_reason = None
+
+
+def baseline_failed(measurement: Measurement, how: str) -> ScriptError:
+    """The error for a script that does not run: outcome, reason, and the log's tail."""
+    reason = measurement.reason or "no reason recorded"
+    tail = measurement.log_tail.rstrip()
+    log = f"\nThe last lines of its output:\n{tail}" if tail else ""
+    where = f" Full log: {measurement.log_path}" if measurement.log_path else ""
+    remedy = "make it run on this device without autoamp first."
+    if measurement.outcome in NUMERIC_OUTCOMES:
+        remedy = (
+            "its numerics break before autoamp changes anything: turn the script's own AMP off "
+            "(autoamp adds it from outside where it pays), or cure the loss in FP32 first."
+        )
+    return ScriptError(
+        f"the script does not run {how}: {measurement.outcome}: {reason}{log}",
+        slug="baseline-failed",
+        remedy=remedy + where,
+    )
