@@ -70,7 +70,8 @@ def _keep_fp32(
     why: list[str] = []
     batch = best.setting.batch_size
     other_batch = batch is not None and batch != s.space.own_batch
-    keep = f"keep FP32, batch {batch}" if other_batch else "keep FP32"
+    word = "keep FP32" if s.as_written_is_fp32 else "switch the script's AMP off, use FP32"
+    keep = f"{word}, batch {batch}" if other_batch else word
     if not s.space.mixed:
         why += [f"{x.what}: {x.reason}" for x in s.space.exclusions if "batch" not in x.what]
         headline = f"{keep}: mixed precision is not available here"
@@ -85,7 +86,7 @@ def _keep_fp32(
     else:
         ratio = mixed.against_fp32
         assert ratio is not None
-        headline = f"keep FP32: AMP does not pay here: best {mixed.setting.precision()} is " + (
+        headline = f"{word}: AMP does not pay here: best {mixed.setting.precision()} is " + (
             ratio_text(ratio)
         )
         if other_batch:

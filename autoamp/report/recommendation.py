@@ -93,8 +93,11 @@ def _null_reasons(shown: list[Measured]) -> list[str]:
             out.append(f"GPU utilisation: {measured.utilisation.reason}")
         if measured.data_wait_share is None and measured.data_wait_reason:
             out.append(f"data wait: {measured.data_wait_reason}")
-        if measured.numerics.reason:
-            out.append(f"{measured.description}: {measured.numerics.reason}")
+    without = [m for m in shown if m.numerics.reason]
+    for reason in dict.fromkeys(m.numerics.reason for m in without):
+        names = [m.description for m in without if m.numerics.reason == reason]
+        which = "" if len(names) == len(shown) else f" ({'; '.join(names)})"
+        out.append(f"skipped steps and loss scale: {reason}{which}")
     return list(dict.fromkeys(out))
 
 
@@ -180,7 +183,8 @@ def _throughput(m: Measured) -> str:
     value = m.throughput
     if value.samples_per_s is None:
         return "-"
-    text = f"{value.samples_per_s:.4g}"
+    rate = value.samples_per_s
+    text = f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"
     if value.low is not None and value.high is not None and value.samples_per_s:
         half = (value.high - value.low) / 2 / value.samples_per_s
         text += f" ± {half * 100:.1f} %"
