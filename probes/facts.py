@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from autoamp.measurement import Label
 from autoamp.settings import Dtype, Level
 
 
@@ -54,6 +55,53 @@ class GpuModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """A process that holds memory on a GPU; ``name`` is None where /proc does not show it."""
+
+    pid: int
+    memory_bytes: int | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmlGpu:
+    """One GPU or MIG instance as NVML sees it; ``absent`` says why a field is None."""
+
+    index: int
+    """NVML's index, ordered by PCI bus; instances carry that of their GPU."""
+    name: str | None = None
+    uuid: str | None = None
+    pci_bus_id: str | None = None
+    architecture: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    memory_total_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    ecc: bool | None = None
+    mig_enabled: bool | None = None
+    mig_profile: str | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    """The limit in force."""
+    power_limit_default_w: float | None = None
+    temperature_c: int | None = None
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    memory_clock_max_mhz: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    pcie_generation: int | None = None
+    pcie_generation_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    persistence: bool | None = None
+    compute_mode: str | None = None
+    utilisation_percent: int | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """One accelerator (or the CPU) as the probe sees it; ``absent`` says why a field is None."""
 
@@ -72,6 +120,10 @@ class Device:
     model: GpuModel | None = None
     numerics: bool = True
     """False: planning mode of a virtual device."""
+    allowed_dtypes: tuple[str, ...] | None = None
+    """Dtypes in which Paddle's AMP was seen to run when asked; None: Paddle was not asked."""
+    nvml: NvmlGpu | None = None
+    """The GPU's state in full; None for what NVML does not see."""
     absent: dict[str, str] = field(default_factory=dict)
 
 
@@ -86,6 +138,12 @@ class PaddleInstall:
     gpu_build: bool | None = None
     cuda_version: str | None = None
     cudnn_version: str | None = None
+    cuda_archs: tuple[int, ...] = ()
+    """Compute capabilities the wheel was compiled for (``75`` is 7.5); empty: it does not say."""
+    build: str | None = None
+    """``cpu``, ``cuda``, ``rocm`` or ``xpu``."""
+    plugins: tuple[str, ...] = ()
+    """Custom devices that Paddle would load: plug-in files found beside it, by name."""
     numpy_version: str | None = None
     python_version: str | None = None
     absent: dict[str, str] = field(default_factory=dict)
@@ -106,6 +164,12 @@ class Host:
     driver_version: str | None
     driver_cuda_version: str | None
     """Highest CUDA the driver supports."""
+    wsl: bool = False
+    """Linux under Windows: NVML answers in part, processes and clocks are Windows' own."""
+    jetson: str | None = None
+    """The board's name if this is one: GPU and CPU share their memory there."""
+    nvidia_on_pci: int | None = None
+    """NVIDIA display or compute controllers on the PCI bus, driver or not."""
     absent: dict[str, str] = field(default_factory=dict)
 
 
@@ -121,6 +185,17 @@ class Verdict:
     reason: str
     source: str
     instead: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobVerdict:
+    """May a knob beside level and dtype be used with this Paddle on this device, and why."""
+
+    knob: str
+    """``master_grad``, ``use_promote``, ``master_weight``, ``tf32``, ``init_loss_scaling``."""
+    available: bool
+    reason: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +231,63 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What may drift without making it another machine: compared, and said, never refused."""
+
+    hostname: str
+    driver: str | None
+    power_limit_w: float | None
+    sm_clock_max_mhz: int | None
+    ecc: bool | None
+    paddle: str | None
+    """The full version; the minor one belongs to the identity."""
+    numpy: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulRate:
+    """One measured matrix product of ``m x k`` by ``k x n``."""
+
+    dtype: str
+    """``float32``, ``tf32``, ``float16`` or ``bfloat16``."""
+    m: int
+    n: int
+    k: int
+    flops_per_s: float
+    share_of_peak: float | None = None
+    """Against the catalogue's dense peak; None where that is not known."""
+
+    @property
+    def aligned(self) -> bool:
+        """True if all sizes are multiples of 64, the largest granule Tensor Cores ask for."""
+        return not (self.m % 64 or self.n % 64 or self.k % 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """What ``autoamp probe --bench`` found; ``absent`` says why a value is None."""
+
+    device: str
+    label: Label
+    """``measured``, or ``modelled`` on a virtual device."""
+    taken_at: str
+    """UTC, ISO 8601."""
+    paddle: str | None
+    matmuls: tuple[MatmulRate, ...]
+    copy_bytes_per_s: float | None = None
+    """Device to device, read plus written."""
+    copy_share_of_peak: float | None = None
+    launch_s: float | None = None
+    """One small kernel after the other: the floor of any step's time a kernel."""
+    host_to_device_bytes_per_s: float | None = None
+    sm_clock_mhz: float | None = None
+    """Mean during the run."""
+    power_w: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """Everything the probe found, for one chosen device."""
 
@@ -170,6 +302,9 @@ class Machine:
     identity: Identity
     device_reason: str = ""
     """Why this device was chosen."""
+    knobs: tuple[KnobVerdict, ...] = ()
+    roofline: Roofline | None = None
+    """The last ``autoamp probe --bench`` of this machine and device, if one was kept."""
 
     def verdict(self, level: Level, dtype: Dtype) -> Verdict | None:
         """The verdict for one precision, None if the probe did not judge it."""

@@ -1,25 +1,29 @@
 """The whole probe: facts, the device that tuning would use, verdicts and problems."""
 
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autoamp.errors import MachineError
-from autoamp.probes import catalogue, checks, nvml, rules
+from autoamp.probes import checks, choice, gpu_checks, nvml, rules, visible
+from autoamp.probes.accelerators import accelerators, may_have_any
+from autoamp.probes.catalogue import match_nvml, tensor_core_generation
 from autoamp.probes.device_spec import DeviceSpec, parse_device
 from autoamp.probes.facts import (
     Device,
     DeviceKind,
     Host,
     Machine,
+    NvmlGpu,
     PaddleInstall,
     Problem,
     Severity,
 )
 from autoamp.probes.host import host as read_host
 from autoamp.probes.identity import identity
+from autoamp.probes.knobs import knob_verdicts
 from autoamp.probes.paddle_install import paddle_install
-
-DEFAULT_VIRTUAL = "v100-32gb"
-"""The virtual device without a choice: a GPU whose published rows calibrate the clock."""
+from autoamp.probes.roofline_store import load as load_roofline
 
 
 def probe(
@@ -27,15 +31,30 @@ def probe(
 ) -> Machine:
     """Find out what this machine can do, for the device that ``device`` names.
 
-    Never imports paddle. Raises UsageError for a device that cannot be (``bad-device``,
-    ``unknown-device``, ``ambiguous-device``) and MachineError for one that is not here
-    (``device-not-found``) or an interpreter that does not answer (``interpreter-broken``).
+    Never imports paddle into this process; asks a child that does only for accelerators beside
+    NVIDIA's. Raises UsageError for a device that cannot be (``bad-device``, ``unknown-device``,
+    ``ambiguous-device``) and MachineError for one that is not here (``device-not-found``), an
+    interpreter that does not answer (``interpreter-broken``) or a Paddle that does not
+    (``paddle-child-failed``).
     """
     spec = parse_device(device)
     reading = nvml.read()
     paddle = paddle_install(python)
-    host = read_host(reading.driver_version, reading.driver_cuda_version, reading.problem)
-    return assemble(spec, reading, paddle, host, nvml.visible_setting(), allow_unsupported)
+    others: tuple[Device, ...] = ()
+    if spec.kind is DeviceKind.custom and paddle.version is not None:
+        others = accelerators(paddle.python, spec.paddle_type)
+    elif spec.kind is None and not reading.gpus and may_have_any(paddle):
+        others = accelerators(paddle.python)
+    machine = assemble(
+        spec,
+        reading,
+        paddle,
+        read_host(reading),
+        environment=os.environ,
+        others=others,
+        allow_unsupported=allow_unsupported,
+    )
+    return replace(machine, roofline=load_roofline(machine.identity))
 
 
 def assemble(
@@ -43,45 +62,67 @@ def assemble(
     reading: nvml.NvmlReading,
     paddle: PaddleInstall,
     host: Host,
-    visible_setting: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    others: Sequence[Device] = (),
     allow_unsupported: bool = False,
 ) -> Machine:
-    """The Machine from what was read; pure but for the catalogue file."""
-    gpus = nvml.visible(reading.gpus, visible_setting)
-    devices = tuple(gpu_device(gpu, number) for number, gpu in enumerate(gpus))
-    unusable = checks.unusable_gpu(replace(reading, gpus=gpus), paddle)
-    chosen, reason = choose(spec, devices, reading, paddle, host, unusable)
+    """The Machine from what was read; pure but for the catalogue file.
+
+    ``others`` are accelerators beside NVIDIA's. Raises as ``probe`` for the device.
+    """
+    environment = environment or {}
+    gpus = visible.visible(reading.gpus, environment.get(visible.VISIBLE))
+    shown = tuple(gpu_device(gpu, number, host) for number, gpu in enumerate(gpus))
+    unusable = {d.paddle_name: gpu_checks.unusable(d, reading, paddle) for d in shown}
+    chosen, reason = choice.choose(spec, shown, others, unusable, reading, paddle, host)
     problems = checks.paddle_problems(paddle)
-    if unusable is not None:
-        asked = spec.kind in (DeviceKind.virtual, DeviceKind.cpu)
-        problems.append(replace(unusable, severity=Severity.note) if asked else unusable)
-    trouble = checks.nvml_problem(reading, paddle)
-    if trouble is not None:
-        quiet = spec.kind in (DeviceKind.virtual, DeviceKind.cpu)
-        problems.append(replace(trouble, severity=Severity.note) if quiet else trouble)
+    about_gpus = gpu_checks.nvml_problems(reading, paddle, host)
+    about_gpus += gpu_checks.several(reading.gpus, gpus, environment)
     if chosen.kind is DeviceKind.gpu:
-        problems += checks.gpu_problems(gpus[int(chosen.paddle_name.partition(":")[2])])
-    problems += checks.host_problems(host, chosen)
+        blocker = unusable[chosen.paddle_name]
+        about_gpus += [blocker] if blocker else gpu_checks.gpu_problems(chosen, reading, paddle)
+    elif any(unusable.values()):
+        about_gpus.append(next(p for p in unusable.values() if p))
+    if spec.kind is not None and spec.kind is not DeviceKind.gpu:
+        # Another device was asked for by name: the GPUs' troubles are news, no obstacle.
+        about_gpus = [replace(p, severity=Severity.note) for p in about_gpus]
+    problems += about_gpus + checks.host_problems(host, chosen)
     found = rules.verdicts(chosen, paddle)
-    order = {Severity.blocker: 0, Severity.warning: 1, Severity.note: 2}
     return Machine(
         device=chosen,
-        devices=devices,
+        devices=(*shown, *others),
         host=host,
         paddle=paddle,
         verdicts=rules.forced(found) if allow_unsupported else found,
-        problems=tuple(sorted(problems, key=lambda p: order[p.severity])),
-        identity=identity(chosen, paddle),
+        problems=in_order(problems),
+        identity=identity(chosen, paddle, host),
         device_reason=reason,
+        knobs=knob_verdicts(chosen, paddle),
     )
 
 
-def gpu_device(gpu: nvml.NvmlGpu, number: int) -> Device:
+def in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Blockers first, then warnings, then notes."""
+    order = {Severity.blocker: 0, Severity.warning: 1, Severity.note: 2}
+    return tuple(sorted(problems, key=lambda p: order[p.severity]))
+
+
+def gpu_device(gpu: NvmlGpu, number: int, host: Host) -> Device:
     """The Device for a GPU that CUDA shows under ``number``."""
     name = gpu.name or "unknown NVIDIA GPU"
-    model = catalogue.match_nvml(name, None if gpu.mig_profile else gpu.memory_total_bytes)
     absent = dict(gpu.absent)
+    total, free = gpu.memory_total_bytes, gpu.memory_free_bytes
+    if total is None and host.jetson is not None:
+        # GPU and CPU share one memory there, and NVML does not speak of it.
+        total, free = host.memory_total_bytes, host.memory_available_bytes
+        absent["memory"] = f"shared with the CPU: the memory of {host.jetson} is given"
+        for field in ("memory_total_bytes", "memory_free_bytes"):
+            absent.pop(field, None)
+    model = match_nvml(name, None if gpu.mig_profile else total)
     capability = gpu.compute_capability or (model.compute_capability if model else None)
+    if gpu.compute_capability is None and capability is not None:
+        absent.pop("compute_capability", None)
     if model is None:
         absent["model"] = f"{name} is not in the catalogue: judged by its compute capability"
     return Device(
@@ -89,85 +130,26 @@ def gpu_device(gpu: nvml.NvmlGpu, number: int) -> Device:
         paddle_name=f"gpu:{number}",
         name=name,
         uuid=gpu.uuid,
-        architecture=model.architecture if model else None,
+        architecture=model.architecture if model else gpu.architecture,
         compute_capability=capability,
-        tensor_core_generation=model.tensor_core_generation if model else None,
-        memory_total_bytes=gpu.memory_total_bytes,
-        memory_free_bytes=gpu.memory_free_bytes,
+        tensor_core_generation=(
+            model.tensor_core_generation if model else tensor_core_generation(capability, name)
+        ),
+        memory_total_bytes=total,
+        memory_free_bytes=free,
         mig=gpu.mig_profile,
         model=model,
+        nvml=gpu,
         absent=absent,
     )
 
 
-def virtual(spec: DeviceSpec) -> Device:
-    """The Device that the virtual accelerator would play. Raises as ``catalogue.find``."""
-    model = catalogue.find(spec.model)
-    return Device(
-        kind=DeviceKind.virtual,
-        paddle_name="virtual",
-        name=model.name,
-        architecture=model.architecture,
-        compute_capability=model.compute_capability,
-        tensor_core_generation=model.tensor_core_generation,
-        memory_total_bytes=spec.memory_bytes or model.memory_bytes,
-        model=model,
-        numerics=spec.numerics,
-        absent={"uuid": "a virtual device has none", "memory_free_bytes": "it is all free"},
-    )
+def blockers(machine: Machine) -> tuple[Problem, ...]:
+    """The problems that stop tuning."""
+    return tuple(p for p in machine.problems if p.severity is Severity.blocker)
 
 
-def cpu(host: Host) -> Device:
-    """The CPU as a device."""
-    return Device(
-        kind=DeviceKind.cpu,
-        paddle_name="cpu",
-        name=host.cpu_model or "CPU",
-        memory_total_bytes=host.memory_total_bytes,
-        memory_free_bytes=host.memory_available_bytes,
-        absent={"compute_capability": "a CPU has none"},
-    )
-
-
-def choose(
-    spec: DeviceSpec,
-    devices: tuple[Device, ...],
-    reading: nvml.NvmlReading,
-    paddle: PaddleInstall,
-    host: Host,
-    unusable: Problem | None,
-) -> tuple[Device, str]:
-    """The device asked for, or for ``auto`` the best one; with the reason."""
-    if spec.kind is DeviceKind.virtual:
-        return virtual(spec), "asked for"
-    if spec.kind is DeviceKind.cpu:
-        return cpu(host), "asked for"
-    if spec.kind is DeviceKind.custom:
-        return (
-            Device(
-                kind=DeviceKind.custom,
-                paddle_name=f"{spec.paddle_type}:{spec.index}",
-                name=f"{spec.paddle_type}:{spec.index}",
-                absent={"compute_capability": "Paddle decides what the device can do"},
-            ),
-            "asked for",
-        )
-    if spec.kind is DeviceKind.gpu:
-        if spec.index >= len(devices):
-            seen = ", ".join(f"gpu:{n} {d.name}" for n, d in enumerate(devices)) or "none"
-            raise MachineError(
-                f"no gpu:{spec.index} here; seen: {seen}"
-                + (f" ({reading.problem})" if reading.problem else ""),
-                slug="device-not-found",
-                remedy="autoamp probe shows what is here; without a GPU use --device virtual:NAME",
-            )
-        return devices[spec.index], "asked for"
-    if devices and (unusable is not None or paddle.gpu_build):
-        # An unusable GPU is chosen, too: its problem blocks tuning and says what to do.
-        return devices[0], "the first GPU that CUDA shows"
-    fallback = virtual(DeviceSpec(kind=DeviceKind.virtual, model=DEFAULT_VIRTUAL))
-    return fallback, (
-        f"No accelerator found. Planning for a virtual {fallback.name}: FP16 emulated op by op, "
-        "memory counted as Paddle allocates it, times modelled. Choose another with "
-        "--device virtual:NAME (autoamp devices)."
-    )
+def require(machine: Machine) -> None:
+    """Raise MachineError for the first problem that blocks tuning."""
+    for found in blockers(machine):
+        raise MachineError(found.sentence, slug=found.slug, remedy=found.remedy)

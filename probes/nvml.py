@@ -1,54 +1,20 @@
 """NVML: the only importer of pynvml. Every query gives a value or the reason it is absent."""
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-REMEDY_PACKAGE = "pip uninstall -y pynvml nvidia-ml-py3 && pip install nvidia-ml-py"
+from autoamp.probes.facts import GpuProcess, NvmlGpu
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuProcess:
-    """A process that holds memory on a GPU."""
-
-    pid: int
-    memory_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvmlGpu:
-    """One GPU or MIG instance as NVML sees it; ``absent`` says why a field is None."""
-
-    index: int
-    """NVML's index, ordered by PCI bus."""
-    name: str | None = None
-    uuid: str | None = None
-    pci_bus_id: str | None = None
-    compute_capability: tuple[int, int] | None = None
-    memory_total_bytes: int | None = None
-    memory_free_bytes: int | None = None
-    memory_used_bytes: int | None = None
-    ecc: bool | None = None
-    mig_enabled: bool | None = None
-    mig_profile: str | None = None
-    power_limit_w: float | None = None
-    power_w: float | None = None
-    sm_clock_mhz: int | None = None
-    sm_clock_max_mhz: int | None = None
-    throttle_reasons: tuple[str, ...] = ()
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-    persistence: bool | None = None
-    compute_mode: str | None = None
-    utilisation_percent: int | None = None
-    processes: tuple[GpuProcess, ...] | None = None
-    absent: tuple[tuple[str, str], ...] = ()
+REMEDY_PACKAGE = (
+    "pip uninstall -y pynvml nvidia-ml-py3 nvidia-ml-py && pip install nvidia-ml-py, where "
+    "autoamp is installed"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlReading:
-    """Everything NVML said; ``problem`` is set when it could not be used at all."""
+    """Everything NVML said; ``problem`` is set when it could not be used, or not in full."""
 
     gpus: tuple[NvmlGpu, ...] = ()
     driver_version: str | None = None
@@ -57,10 +23,13 @@ class NvmlReading:
     problem_slug: str | None = None
     remedy: str | None = None
     lost: tuple[str, ...] = ()
-    """GPUs that NVML counts and cannot open any more."""
+    """GPUs that NVML counts and that do not answer any more."""
+    mig_empty: tuple[int, ...] = ()
+    """Indexes of GPUs in MIG mode without an instance: no program can use them."""
+    absent: dict[str, str] = field(default_factory=dict)
 
 
-# NVML's nvmlClocksThrottleReason bits (nvml.h); idle and application clocks are no throttling.
+# nvml.h, nvmlClocksThrottleReason*: idle, application clocks and sync boost are no throttling.
 THROTTLE_BITS = {
     0x4: "software power cap",
     0x8: "hardware slowdown",
@@ -69,21 +38,55 @@ THROTTLE_BITS = {
     0x80: "hardware power brake",
 }
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
+# nvml.h, NVML_DEVICE_ARCH_*.
+_ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada Lovelace",
+    9: "Hopper",
+    10: "Blackwell",
+}
+_NEEDED = ("nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "NVMLError")
+# What nvidia-ml-py has had since 11.450 and the abandoned copies of it never got.
+_MARK_OF_OURS = "nvmlDeviceGetMigMode"
+_GPU_IS_LOST = 15
+_CLOCK_SM, _CLOCK_MEMORY, _SENSOR_GPU = 1, 2, 0
 
 
-def _load() -> tuple[Any, str | None]:
-    """pynvml, or the reason it cannot be used. A stranger of that name is told apart."""
+def load() -> tuple[Any, NvmlReading | None]:
+    """pynvml, and what is wrong with it; without a module the reading is the whole answer."""
     try:
         import pynvml
     except ImportError as error:
-        return None, f"the pynvml module does not import: {error}"
+        return None, NvmlReading(
+            problem=f"the Python module pynvml does not import: {error}",
+            problem_slug="nvml-wrong-package",
+            remedy=REMEDY_PACKAGE,
+        )
     except Exception as error:
-        return None, f"a broken pynvml module is installed: {error}"
-    needed = ("nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "NVMLError")
-    missing = [name for name in needed if not hasattr(pynvml, name)]
-    if missing:
-        where = getattr(pynvml, "__file__", "an unknown place")
-        return None, f"another pynvml than nvidia-ml-py's is imported, from {where}"
+        return None, NvmlReading(
+            problem=f"a broken pynvml module is installed: {error}",
+            problem_slug="nvml-wrong-package",
+            remedy=REMEDY_PACKAGE,
+        )
+    where = getattr(pynvml, "__file__", None) or "an unknown place"
+    if any(not hasattr(pynvml, name) for name in _NEEDED):
+        return None, NvmlReading(
+            problem=f"another module than nvidia-ml-py's pynvml is imported, from {where}",
+            problem_slug="nvml-wrong-package",
+            remedy=REMEDY_PACKAGE,
+        )
+    if not hasattr(pynvml, _MARK_OF_OURS):
+        return pynvml, NvmlReading(
+            problem=f"an abandoned pynvml (nvidia-ml-py3 or an old pynvml) is imported, from "
+            f"{where}: it knows neither MIG nor newer GPUs",
+            problem_slug="nvml-wrong-package",
+            remedy=REMEDY_PACKAGE,
+        )
     return pynvml, None
 
 
@@ -93,20 +96,18 @@ def _text(value: Any) -> str:
 
 def read() -> NvmlReading:
     """Ask NVML for everything. Never raises."""
-    pynvml, problem = _load()
+    pynvml, trouble = load()
     if pynvml is None:
-        return NvmlReading(
-            problem=problem, problem_slug="nvml-wrong-package", remedy=REMEDY_PACKAGE
-        )
+        return trouble or NvmlReading()
     try:
         pynvml.nvmlInit()
     except Exception as error:
         return _not_started(pynvml, error)
     try:
-        return _read_all(pynvml)
+        return _read_all(pynvml, trouble or NvmlReading())
     except Exception as error:
         return NvmlReading(
-            problem=f"NVML stopped answering: {error}",
+            problem=f"NVML stopped answering: {reason_of(error)}",
             problem_slug="nvml-failed",
             remedy="see what nvidia-smi says; a reboot or driver reinstall may be needed",
         )
@@ -117,120 +118,208 @@ def read() -> NvmlReading:
             pass
 
 
+def reason_of(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _code(error: Exception) -> int | None:
+    value = getattr(error, "value", None)
+    return value if isinstance(value, int) else None
+
+
+# nvmlReturn_t: what NVML says when it does not start, as (sentence, slug, remedy).
+_START_ERRORS = {
+    12: (
+        "no NVIDIA driver: libnvidia-ml is not installed",
+        "nvml-missing",
+        "install the NVIDIA driver if this machine has an NVIDIA GPU (in a container: start it "
+        "with --gpus all)",
+    ),
+    9: (
+        "the NVIDIA driver is installed but not loaded",
+        "nvml-driver-not-loaded",
+        "load it (modprobe nvidia), or reboot after a driver update",
+    ),
+    18: (
+        "the NVIDIA driver and its NVML library have different versions",
+        "nvml-version-mismatch",
+        "reboot: the driver was updated while the old one is loaded",
+    ),
+    13: (
+        "the NVIDIA driver is too old for NVML version 2: its library lacks the entry points",
+        "nvml-too-old",
+        "update the NVIDIA driver",
+    ),
+    4: (
+        "NVML may not be used by this user",
+        "nvml-no-permission",
+        "check the rights of /dev/nvidiactl and /dev/nvidia*",
+    ),
+    _GPU_IS_LOST: (
+        "a GPU has fallen off the bus, and NVML does not start",
+        "gpu-lost",
+        "see dmesg for 'Xid' or 'fallen off the bus'; reboot",
+    ),
+}
+
+
 def _not_started(pynvml: Any, error: Exception) -> NvmlReading:
-    code = getattr(error, "value", None)
-    if code == getattr(pynvml, "NVML_ERROR_LIBRARY_NOT_FOUND", 12):
-        return NvmlReading(
-            problem="no NVIDIA driver: libnvidia-ml is not installed",
-            problem_slug="nvml-missing",
-            remedy="install the NVIDIA driver if this machine has an NVIDIA GPU",
-        )
-    if code == getattr(pynvml, "NVML_ERROR_DRIVER_NOT_LOADED", 9):
-        return NvmlReading(
-            problem="the NVIDIA driver is installed but not loaded",
-            problem_slug="nvml-driver-not-loaded",
-            remedy="load it (modprobe nvidia), or reboot after a driver update",
-        )
-    if code == getattr(pynvml, "NVML_ERROR_LIB_RM_VERSION_MISMATCH", 18):
-        return NvmlReading(
-            problem="driver and NVML library have different versions",
-            problem_slug="nvml-version-mismatch",
-            remedy="reboot: the driver was updated while the old one is loaded",
-        )
-    return NvmlReading(
-        problem=f"NVML does not start: {error}",
-        problem_slug="nvml-failed",
-        remedy="see what nvidia-smi says",
+    sentence, slug, remedy = _START_ERRORS.get(
+        _code(error) or -1,
+        (f"NVML does not start: {reason_of(error)}", "nvml-failed", "see what nvidia-smi says"),
     )
+    return NvmlReading(problem=sentence, problem_slug=slug, remedy=remedy)
 
 
-class _Asker:
-    """Runs single queries; a failure is a reason for that field alone."""
+class Asker:
+    """Runs single queries; a failure is the reason for that field alone."""
 
     def __init__(self) -> None:
         self.absent: dict[str, str] = {}
+        self.lost = False
 
     def __call__(self, field: str, query: Callable[[], Any]) -> Any:
         try:
             return query()
         except AttributeError as error:
-            self.absent[field] = f"this nvidia-ml-py has no such query: {error}"
+            self.absent[field] = f"the installed pynvml has no such query: {error}"
         except Exception as error:
-            self.absent[field] = str(error) or type(error).__name__
+            self.lost = self.lost or _code(error) == _GPU_IS_LOST
+            self.absent[field] = f"NVML: {reason_of(error)}"
         return None
 
 
-def _read_all(pynvml: Any) -> NvmlReading:
-    ask = _Asker()
+def _read_all(pynvml: Any, so_far: NvmlReading) -> NvmlReading:
+    ask = Asker()
     driver = ask("driver_version", lambda: _text(pynvml.nvmlSystemGetDriverVersion()))
     cuda = ask("driver_cuda_version", lambda: int(pynvml.nvmlSystemGetCudaDriverVersion()))
     count = int(pynvml.nvmlDeviceGetCount())
     gpus: list[NvmlGpu] = []
     lost: list[str] = []
+    mig_empty: list[int] = []
     for index in range(count):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         except Exception as error:
-            lost.append(f"GPU {index}: {error}")
+            lost.append(f"GPU {index}: {reason_of(error)}")
             continue
-        gpu = _read_gpu(pynvml, index, handle)
-        instances = _mig_instances(pynvml, index, handle, gpu) if gpu.mig_enabled else []
-        gpus.extend(instances or [gpu])
+        gpu, gone = _read_gpu(pynvml, index, handle)
+        if gone:
+            lost.append(f"GPU {index}: {gone}")
+            continue
+        found = _mig_instances(pynvml, handle, gpu) if gpu.mig_enabled else [gpu]
+        if not found:
+            mig_empty.append(index)
+        gpus.extend(found)
     return NvmlReading(
         gpus=tuple(gpus),
         driver_version=driver,
         driver_cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+        problem=so_far.problem,
+        problem_slug=so_far.problem_slug,
+        remedy=so_far.remedy,
         lost=tuple(lost),
+        mig_empty=tuple(mig_empty),
+        absent=ask.absent,
     )
 
 
-def _read_gpu(pynvml: Any, index: int, handle: Any) -> NvmlGpu:
-    ask = _Asker()
-    memory = ask("memory_total_bytes", lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
+def _read_gpu(nv: Any, index: int, handle: Any) -> tuple[NvmlGpu, str | None]:
+    """One GPU, and how it was lost if it does not answer any more."""
+    ask = Asker()
+
+    def number(field: str, query: Callable[[], Any]) -> int | None:
+        return ask(field, lambda: int(query()))  # type: ignore[no-any-return]  # int or None
+
+    def watts(field: str, query: Callable[[], Any]) -> float | None:
+        # NVML speaks of milliwatts.
+        return ask(field, lambda: int(query()) / 1000)  # type: ignore[no-any-return]  # or None
+
+    name = ask("name", lambda: _text(nv.nvmlDeviceGetName(handle)))
+    total, free, used = _memory(nv, handle, ask)
+    mode = number("compute_mode", lambda: nv.nvmlDeviceGetComputeMode(handle))
+    arch = number("architecture", lambda: nv.nvmlDeviceGetArchitecture(handle))
+    bits = number("throttle_reasons", lambda: throttle_bits(nv, handle))
     capability = ask(
-        "compute_capability", lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+        "compute_capability",
+        lambda: tuple(int(x) for x in nv.nvmlDeviceGetCudaComputeCapability(handle)),
     )
-    pci = ask("pci_bus_id", lambda: _text(pynvml.nvmlDeviceGetPciInfo(handle).busId))
-    throttle = ask(
-        "throttle_reasons",
-        lambda: int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
-    )
-    mode = ask("compute_mode", lambda: int(pynvml.nvmlDeviceGetComputeMode(handle)))
-    power = ask("power_w", lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
-    limit = ask("power_limit_w", lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
-    rates = ask("utilisation_percent", lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
-    ecc = ask("ecc", lambda: pynvml.nvmlDeviceGetEccMode(handle)[0])
-    mig = ask("mig_enabled", lambda: pynvml.nvmlDeviceGetMigMode(handle)[0])
-    persistence = ask("persistence", lambda: pynvml.nvmlDeviceGetPersistenceMode(handle))
-    processes = ask("processes", lambda: _processes(pynvml, handle))
-    return NvmlGpu(
+    gpu = NvmlGpu(
         index=index,
-        name=ask("name", lambda: _text(pynvml.nvmlDeviceGetName(handle))),
-        uuid=ask("uuid", lambda: _text(pynvml.nvmlDeviceGetUUID(handle))),
-        pci_bus_id=pci,
-        compute_capability=None if capability is None else (capability[0], capability[1]),
-        memory_total_bytes=None if memory is None else int(memory.total),
-        memory_free_bytes=None if memory is None else int(memory.free),
-        memory_used_bytes=None if memory is None else int(memory.used),
-        ecc=None if ecc is None else bool(ecc),
-        mig_enabled=None if mig is None else bool(mig),
-        power_limit_w=None if limit is None else limit / 1000,
-        power_w=None if power is None else power / 1000,
-        sm_clock_mhz=ask("sm_clock_mhz", lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, 1))),
-        sm_clock_max_mhz=ask(
-            "sm_clock_max_mhz", lambda: int(pynvml.nvmlDeviceGetMaxClockInfo(handle, 1))
+        name=name,
+        uuid=ask("uuid", lambda: _text(nv.nvmlDeviceGetUUID(handle))),
+        pci_bus_id=ask("pci_bus_id", lambda: _text(nv.nvmlDeviceGetPciInfo(handle).busId)),
+        architecture=None if arch is None else _ARCHITECTURES.get(arch),
+        compute_capability=capability,
+        memory_total_bytes=total,
+        memory_free_bytes=free,
+        memory_used_bytes=used,
+        ecc=ask("ecc", lambda: bool(nv.nvmlDeviceGetEccMode(handle)[0])),
+        mig_enabled=ask("mig_enabled", lambda: bool(nv.nvmlDeviceGetMigMode(handle)[0])),
+        power_w=watts("power_w", lambda: nv.nvmlDeviceGetPowerUsage(handle)),
+        power_limit_w=watts("power_limit_w", lambda: nv.nvmlDeviceGetEnforcedPowerLimit(handle)),
+        power_limit_default_w=watts(
+            "power_limit_default_w", lambda: nv.nvmlDeviceGetPowerManagementDefaultLimit(handle)
         ),
-        throttle_reasons=throttle_names(throttle or 0),
-        pcie_generation=ask(
-            "pcie_generation", lambda: int(pynvml.nvmlDeviceGetCurrPcieLinkGeneration(handle))
+        temperature_c=number(
+            "temperature_c", lambda: nv.nvmlDeviceGetTemperature(handle, _SENSOR_GPU)
         ),
-        pcie_width=ask("pcie_width", lambda: int(pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle))),
-        persistence=None if persistence is None else bool(persistence),
+        sm_clock_mhz=number("sm_clock_mhz", lambda: nv.nvmlDeviceGetClockInfo(handle, _CLOCK_SM)),
+        sm_clock_max_mhz=number(
+            "sm_clock_max_mhz", lambda: nv.nvmlDeviceGetMaxClockInfo(handle, _CLOCK_SM)
+        ),
+        memory_clock_mhz=number(
+            "memory_clock_mhz", lambda: nv.nvmlDeviceGetClockInfo(handle, _CLOCK_MEMORY)
+        ),
+        memory_clock_max_mhz=number(
+            "memory_clock_max_mhz", lambda: nv.nvmlDeviceGetMaxClockInfo(handle, _CLOCK_MEMORY)
+        ),
+        throttle_reasons=throttle_names(bits or 0),
+        pcie_generation=number(
+            "pcie_generation", lambda: nv.nvmlDeviceGetCurrPcieLinkGeneration(handle)
+        ),
+        pcie_generation_max=number(
+            "pcie_generation_max", lambda: nv.nvmlDeviceGetMaxPcieLinkGeneration(handle)
+        ),
+        pcie_width=number("pcie_width", lambda: nv.nvmlDeviceGetCurrPcieLinkWidth(handle)),
+        pcie_width_max=number("pcie_width_max", lambda: nv.nvmlDeviceGetMaxPcieLinkWidth(handle)),
+        persistence=ask("persistence", lambda: bool(nv.nvmlDeviceGetPersistenceMode(handle))),
         compute_mode=None if mode is None else _COMPUTE_MODES.get(mode, str(mode)),
-        utilisation_percent=None if rates is None else int(rates.gpu),
-        processes=processes,
-        absent=tuple(ask.absent.items()),
+        utilisation_percent=number(
+            "utilisation_percent", lambda: nv.nvmlDeviceGetUtilizationRates(handle).gpu
+        ),
+        processes=ask("processes", lambda: _processes(nv, handle)),
+        absent=ask.absent,
     )
+    # Some queries still answer from a cache when the GPU is gone; without memory it is of no use.
+    gone = ask.absent.get("memory_total_bytes") if ask.lost and total is None else None
+    return gpu, gone
+
+
+def _memory(nv: Any, handle: Any, ask: Asker) -> tuple[int | None, int | None, int | None]:
+    memory = ask("memory_total_bytes", lambda: nv.nvmlDeviceGetMemoryInfo(handle))
+    if memory is None:
+        reason = ask.absent["memory_total_bytes"]
+        ask.absent.update(memory_free_bytes=reason, memory_used_bytes=reason)
+        return None, None, None
+    total = int(memory.total)
+    if total <= 0:
+        # Seen on integrated GPUs: the call succeeds and says nothing.
+        for name in ("memory_total_bytes", "memory_free_bytes", "memory_used_bytes"):
+            ask.absent[name] = "NVML says 0 bytes: memory is shared with the host"
+        return None, None, None
+    return total, int(memory.free), int(memory.used)
+
+
+def throttle_bits(nv: Any, handle: Any) -> int:
+    """The reasons' bit mask; newer drivers name the query by events."""
+    query = getattr(nv, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    if query is not None:
+        try:
+            return int(query(handle))
+        except Exception:
+            pass  # an older driver's library lacks this entry point and has the other
+    return int(nv.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
 def throttle_names(bits: int) -> tuple[str, ...]:
@@ -238,109 +327,65 @@ def throttle_names(bits: int) -> tuple[str, ...]:
     return tuple(name for bit, name in THROTTLE_BITS.items() if bits & bit)
 
 
-def _processes(pynvml: Any, handle: Any) -> tuple[GpuProcess, ...]:
-    found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+def _processes(nv: Any, handle: Any) -> tuple[GpuProcess, ...]:
     return tuple(
         GpuProcess(
             pid=int(p.pid),
             memory_bytes=None if p.usedGpuMemory is None else int(p.usedGpuMemory),
+            name=_process_name(int(p.pid)),
         )
-        for p in found
+        for p in nv.nvmlDeviceGetComputeRunningProcesses(handle)
     )
 
 
-def _mig_instances(pynvml: Any, index: int, handle: Any, parent: NvmlGpu) -> list[NvmlGpu]:
+def _process_name(pid: int) -> str | None:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as f:
+            return f.read().strip() or None
+    except OSError:
+        return None
+
+
+def _mig_instances(nv: Any, handle: Any, parent: NvmlGpu) -> list[NvmlGpu]:
     """MIG instances are devices of their own size; NVML numbers them below their GPU."""
     found: list[NvmlGpu] = []
-    try:
-        most = int(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle))
-    except Exception:
-        return []
-    for number in range(most):
+    ask = Asker()
+    most = ask("mig", lambda: int(nv.nvmlDeviceGetMaxMigDeviceCount(handle)))
+    for number in range(most or 0):
         try:
-            instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+            instance = nv.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
         except Exception:
-            continue
-        ask = _Asker()
-        memory = ask("memory_total_bytes", lambda i=instance: pynvml.nvmlDeviceGetMemoryInfo(i))
-        name = ask("name", lambda i=instance: _text(pynvml.nvmlDeviceGetName(i))) or parent.name
-        profile = name.rpartition("MIG ")[2] if name and "MIG " in name else None
-        found.append(
-            NvmlGpu(
-                index=index,
-                name=parent.name,
-                uuid=ask("uuid", lambda i=instance: _text(pynvml.nvmlDeviceGetUUID(i))),
-                pci_bus_id=parent.pci_bus_id,
-                compute_capability=parent.compute_capability,
-                memory_total_bytes=None if memory is None else int(memory.total),
-                memory_free_bytes=None if memory is None else int(memory.free),
-                memory_used_bytes=None if memory is None else int(memory.used),
-                mig_enabled=True,
-                mig_profile=profile or f"instance {number}",
-                absent=tuple(ask.absent.items()),
-            )
-        )
+            continue  # NVML numbers the slots; empty ones are not found
+        found.append(_mig_instance(nv, instance, parent, number))
     return found
 
 
-def visible(gpus: tuple[NvmlGpu, ...], setting: str | None) -> tuple[NvmlGpu, ...]:
-    """The GPUs that CUDA shows, in CUDA's order, under ``CUDA_VISIBLE_DEVICES``.
-
-    CUDA stops at the first entry it does not know (CUDA programming guide, environment
-    variables). Indices assume PCI order, which the tuner sets for its children.
-    """
-    if setting is None:
-        return gpus
-    chosen: list[NvmlGpu] = []
-    for entry in (e.strip() for e in setting.split(",")):
-        if entry.lstrip("-").isdigit():
-            match = [g for g in gpus if g.index == int(entry)]
-        else:
-            match = [g for g in gpus if entry and g.uuid and g.uuid.startswith(entry)]
-        if not match or match[0] in chosen:
-            break
-        chosen.append(match[0])
-    return tuple(chosen)
-
-
-def visible_setting() -> str | None:
-    """``CUDA_VISIBLE_DEVICES`` as set."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES")
-
-
-class Session:
-    """NVML kept open for sampling one device; None values where a query fails."""
-
-    def __init__(self, uuid: str | None, index: int) -> None:
-        self._pynvml, problem = _load()
-        if self._pynvml is None:
-            raise RuntimeError(problem)
-        self._pynvml.nvmlInit()
-        if uuid is not None:
-            self._handle = self._pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        else:
-            self._handle = self._pynvml.nvmlDeviceGetHandleByIndex(index)
-
-    def sample(self) -> dict[str, float | int | None]:
-        """One look: ``gpu_percent``, ``memory_used_bytes``, ``power_w``, ``sm_clock_mhz``,
-        ``throttle_bits``."""
-        nv, handle = self._pynvml, self._handle
-        ask = _Asker()
-        power = ask("power_w", lambda: nv.nvmlDeviceGetPowerUsage(handle))
-        memory = ask("memory", lambda: nv.nvmlDeviceGetMemoryInfo(handle))
-        rates = ask("gpu", lambda: nv.nvmlDeviceGetUtilizationRates(handle))
-        return {
-            "gpu_percent": None if rates is None else int(rates.gpu),
-            "memory_used_bytes": None if memory is None else int(memory.used),
-            "power_w": None if power is None else power / 1000,
-            "sm_clock_mhz": ask("clock", lambda: int(nv.nvmlDeviceGetClockInfo(handle, 1))),
-            "throttle_bits": ask(
-                "throttle", lambda: int(nv.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-            ),
-        }
-
-    def close(self) -> None:
-        try:
-            self._pynvml.nvmlShutdown()
-        except Exception:
-            pass
+def _mig_instance(nv: Any, instance: Any, parent: NvmlGpu, number: int) -> NvmlGpu:
+    ask = Asker()
+    total, free, used = _memory(nv, instance, ask)
+    name = ask("mig_profile", lambda: _text(nv.nvmlDeviceGetName(instance))) or ""
+    profile = name.rpartition("MIG ")[2] if "MIG " in name else f"instance {number}"
+    whole = "NVML gives it for the whole GPU only"
+    for missing in ("power_w", "sm_clock_mhz", "utilisation_percent"):
+        ask.absent[missing] = whole
+    return NvmlGpu(
+        index=parent.index,
+        name=parent.name,
+        uuid=ask("uuid", lambda: _text(nv.nvmlDeviceGetUUID(instance))),
+        pci_bus_id=parent.pci_bus_id,
+        architecture=parent.architecture,
+        compute_capability=parent.compute_capability,
+        memory_total_bytes=total,
+        memory_free_bytes=free,
+        memory_used_bytes=used,
+        ecc=parent.ecc,
+        mig_enabled=True,
+        mig_profile=profile,
+        power_limit_w=parent.power_limit_w,
+        power_limit_default_w=parent.power_limit_default_w,
+        sm_clock_max_mhz=parent.sm_clock_max_mhz,
+        throttle_reasons=parent.throttle_reasons,
+        compute_mode=parent.compute_mode,
+        processes=ask("processes", lambda: _processes(nv, instance)),
+        absent=ask.absent,
+    )

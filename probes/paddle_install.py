@@ -1,39 +1,49 @@
 """Paddle as installed for an interpreter, from metadata: paddle itself is never imported."""
 
 import json
+import re
 import sys
 
 from autoamp.errors import MachineError
 from autoamp.probes.facts import PaddleInstall
 from autoamp.process import run_quick
 
-DISTRIBUTIONS = ("paddlepaddle-gpu", "paddlepaddle")
+DISTRIBUTIONS = ("paddlepaddle-gpu", "paddlepaddle", "paddlepaddle-xpu", "paddlepaddle-dcu")
+"""Wheels that put files into the same ``paddle`` folder; the first found gives the version."""
 
 # Runs in the interpreter that is asked about; paddle/version/__init__.py of a wheel is a list of
-# plain assignments, which is read, not imported.
+# plain assignments, which is read, not imported. Plug-ins lie where paddle/base/core.py looks.
 ASK = r"""
 import importlib.util, json, os, re, sys
 from importlib import metadata
-out = {"python_version": sys.version.split()[0], "installed": {}}
-for name in ("paddlepaddle-gpu", "paddlepaddle", "numpy"):
+out = {"python_version": sys.version.split()[0], "installed": {}, "plugins": []}
+for name in %r + ("numpy",):
     try:
         out["installed"][name] = metadata.version(name)
     except metadata.PackageNotFoundError:
         pass
 spec = importlib.util.find_spec("paddle")
+folder = None
 if spec is not None and spec.origin:
+    folder = os.path.dirname(spec.origin)
     try:
-        with open(os.path.join(os.path.dirname(spec.origin), "version", "__init__.py")) as f:
+        with open(os.path.join(folder, "version", "__init__.py")) as f:
             text = f.read()
-        for key in ("full_version", "cuda_version", "cudnn_version", "with_pip_cuda_libraries"):
-            match = re.search(r"^%s\s*=\s*'([^']*)'" % key, text, re.M)
-            if match:
-                out[key] = match.group(1)
+        for key, value in re.findall(r"^(\w+) *= *(.*)$", text, re.M):
+            out[key] = value.strip().strip("'\"")
     except OSError as error:
         out["unreadable"] = str(error)
-out["found"] = spec is not None
+root = os.environ.get("CUSTOM_DEVICE_ROOT")
+if root is None and folder is not None:
+    root = os.path.join(os.path.dirname(folder), "paddle_custom_device")
+try:
+    out["plugins"] = sorted(n for n in os.listdir(root) if n.endswith(".so")) if root else []
+except OSError:
+    pass
+out["found"] = folder is not None
 print(json.dumps(out))
 """
+REMEDY = "give --python a Python 3 interpreter that runs"
 
 
 def paddle_install(python: str | None = None) -> PaddleInstall:
@@ -45,12 +55,10 @@ def paddle_install(python: str | None = None) -> PaddleInstall:
     try:
         # From the root folder: `-c` puts the working directory first on the path, and `-I` would
         # hide a paddle that was installed with --user.
-        done = run_quick([python, "-c", ASK], timeout_s=60, cwd="/")
+        done = run_quick([python, "-c", ASK % (DISTRIBUTIONS,)], timeout_s=60, cwd="/")
     except (OSError, TimeoutError) as error:
         raise MachineError(
-            f"{python} does not answer: {error}",
-            slug="interpreter-broken",
-            remedy="give --python a Python 3 interpreter that runs",
+            f"{python} does not answer: {error}", slug="interpreter-broken", remedy=REMEDY
         ) from None
     try:
         answer = json.loads(done.stdout)
@@ -59,7 +67,7 @@ def paddle_install(python: str | None = None) -> PaddleInstall:
         raise MachineError(
             f"{python} is no Python 3 that autoamp can use: {tail[0]}",
             slug="interpreter-broken",
-            remedy="give --python a Python 3 interpreter that runs",
+            remedy=REMEDY,
         ) from None
     return read_answer(python, answer)
 
@@ -70,28 +78,54 @@ def read_answer(python: str, answer: dict[str, object]) -> PaddleInstall:
     installed = installed if isinstance(installed, dict) else {}
     found = [name for name in DISTRIBUTIONS if name in installed]
     absent: dict[str, str] = {}
-    version = installed.get(found[0]) if found else None
-    if version is None and answer.get("found"):
-        version = _text(answer.get("full_version"))
+    if answer.get("unreadable"):
+        absent["build"] = f"paddle's version file cannot be read: {answer['unreadable']}"
+    version = _text(answer.get("full_version")) if answer.get("found") else None
+    if version is None and found:
+        version = _text(installed.get(found[0]))
+        if not answer.get("found"):
+            absent["build"] = f"{found[0]} is registered, but its paddle folder is gone"
     if version is None:
-        absent["version"] = "neither paddlepaddle-gpu nor paddlepaddle is installed"
-    if len(found) == 2:
-        absent["distribution"] = "both paddlepaddle-gpu and paddlepaddle are installed"
+        absent["version"] = "no paddlepaddle and no paddlepaddle-gpu is installed"
+    if len(found) > 1:
+        absent["distribution"] = " and ".join(found) + " are installed over each other"
     cuda = _version(answer.get("cuda_version"))
-    gpu_build = None if version is None else cuda is not None
+    build = None
+    if version is not None and "build" not in absent:
+        build = "cpu"
+        if cuda is not None:
+            build = "cuda"
+        elif _version(answer.get("hip_version")):
+            build = "rocm"
+        elif _version(answer.get("xpu_version")) or _version(answer.get("xpu_xre_version")):
+            build = "xpu"
     if cuda is None and version is not None:
-        absent["cuda_version"] = "this is a CPU build of Paddle"
+        absent["cuda_version"] = absent.get("build") or f"this is a {_BUILD_TEXT[build or 'cpu']}"
+        absent["cudnn_version"] = absent["cuda_version"]
+    if "numpy" not in installed:
+        absent["numpy_version"] = "numpy is not installed there"
+    plugins = answer.get("plugins")
     return PaddleInstall(
         python=python,
-        version=None if version is None else str(version),
+        version=version,
         distribution=found[0] if len(found) == 1 else None,
-        gpu_build=gpu_build,
+        gpu_build=None if build is None else build in ("cuda", "rocm"),
         cuda_version=cuda,
         cudnn_version=_version(answer.get("cudnn_version")),
+        cuda_archs=_archs(answer.get("compiled_cuda_archs")),
+        build=build,
+        plugins=tuple(_plugin(str(p)) for p in plugins) if isinstance(plugins, list) else (),
         numpy_version=_text(installed.get("numpy")),
         python_version=_text(answer.get("python_version")),
         absent=absent,
     )
+
+
+_BUILD_TEXT = {
+    "cpu": "CPU build of Paddle",
+    "rocm": "ROCm build of Paddle",
+    "xpu": "XPU build of Paddle",
+}
 
 
 def _text(value: object) -> str | None:
@@ -99,6 +133,18 @@ def _text(value: object) -> str | None:
 
 
 def _version(value: object) -> str | None:
-    """A version, or None for what a CPU build writes there."""
+    """A version, or None for what a build without that part writes there."""
     text = _text(value)
-    return text if text and text not in ("False", "None", "0.0", "0") else None
+    return text if text and re.match(r"\d", text) and text not in ("0", "0.0") else None
+
+
+def _archs(value: object) -> tuple[int, ...]:
+    """``[70, 75, 80]`` (also written ``7.5``, ``sm_90a``) as ``(70, 75, 80)``."""
+    found = re.findall(r"(\d+)(?:\.(\d))?", str(value or ""))
+    return tuple(int(whole + part) for whole, part in found)
+
+
+def _plugin(file: str) -> str:
+    """``npu`` of ``libpaddle-custom-npu.so``, the name that PaddleCustomDevice gives its files."""
+    match = re.fullmatch(r"libpaddle-custom-(.+)\.so", file)
+    return match.group(1) if match else file

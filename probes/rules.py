@@ -2,18 +2,21 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from autoamp.probes.catalogue import lacks_tensor_cores
 from autoamp.probes.facts import Device, DeviceKind, PaddleInstall, Verdict
 from autoamp.settings import Dtype, Level
 
 FP16_CAPABILITY = (7, 0)
 BF16_CAPABILITY = (8, 0)
 BF16_CUDA = (11, 0)
+OD_PADDLE = (2, 5)
 BF16_CUSTOM = ("npu", "intel_hpu", "iluvatar_gpu", "metax_gpu")
 """Custom devices that Paddle 3.3 lets use bfloat16 AMP, by type name."""
 
-GATE = "python/paddle/amp/auto_cast.py, amp_guard"
+GATE = "Paddle python/paddle/amp/auto_cast.py, amp_guard"
+CATALOGUE = "GPU catalogue (autoamp devices --json names the source)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,7 @@ class Rule:
     reason: Callable[[Device, PaddleInstall], str]
     source: str
     instead: str
+    levels: tuple[Level, ...] = (Level.O1, Level.O2, Level.OD)
     forcible: bool = False
     """Advice may be overridden by --allow-unsupported; Paddle's own gate may not."""
 
@@ -39,40 +43,56 @@ def version_tuple(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(n) for n in numbers[:3]) if numbers else None
 
 
-def _capability(device: Device) -> str:
+def paddle_before(paddle: PaddleInstall, version: tuple[int, int]) -> bool:
+    """True if the installed Paddle is known and older; 0.0.0 is a development build, and new."""
+    found = version_tuple(paddle.version)
+    return found is not None and found[:2] != (0, 0) and found[:2] < version
+
+
+def capability_text(device: Device) -> str:
+    """``7.5``, or ``unknown``."""
     if device.compute_capability is None:
         return "unknown"
     return "{}.{}".format(*device.compute_capability)
 
 
-def _below(device: Device, least: tuple[int, int]) -> bool:
-    capability = device.compute_capability
-    return _nvidia(device) and capability is not None and capability < least
-
-
-def _nvidia(device: Device) -> bool:
+def is_nvidia(device: Device) -> bool:
+    """True for NVIDIA GPUs, played ones included."""
     return device.kind in (DeviceKind.gpu, DeviceKind.virtual)
 
 
-def _rate_note(device: Device) -> str:
-    model = device.model
-    if model is None or model.fp16_plain_tflops is None:
-        return ""
-    share = model.fp16_plain_tflops / model.fp32_tflops
-    if share < 0.5:
-        return f"; FP16 runs at 1/{round(1 / share)} of the FP32 rate"
-    return ""
+def _below(device: Device, least: tuple[int, int]) -> bool:
+    capability = device.compute_capability
+    return is_nvidia(device) and capability is not None and capability < least
 
 
-def _is_gtx16(device: Device) -> bool:
-    return _nvidia(device) and re.search(r"GTX\s*16\d\d", device.name) is not None
+def _custom_type(device: Device) -> str | None:
+    """``npu`` of ``npu:0``; None for what is no accelerator beside NVIDIA's."""
+    if device.kind is not DeviceKind.custom:
+        return None
+    return device.paddle_name.partition(":")[0]
+
+
+def _asked(device: Device) -> bool:
+    return device.kind is DeviceKind.custom and device.allowed_dtypes is not None
 
 
 def _no_fp16_text(device: Device, paddle: PaddleInstall) -> str:
     kind = f"{device.architecture}, " if device.architecture else ""
+    model = device.model
+    rate = ""
+    if model is not None and model.fp16_plain_tflops is not None:
+        share = model.fp16_plain_tflops / model.fp32_tflops
+        if share < 0.5:
+            rate = f"; FP16 runs at 1/{round(1 / share)} of the FP32 rate"
+        elif share > 1:
+            rate = f"; its {share:.0f}x FP16 arithmetic is out of AMP's reach"
+    gate = "Paddle switches FP16 AMP off below 7.0"
+    if paddle_before(paddle, (2, 6)):
+        gate = "Paddle 2.6 and later switch FP16 AMP off below 7.0"
     return (
-        f"{device.name} has compute capability {_capability(device)} ({kind}no Tensor Cores"
-        f"{_rate_note(device)}); Paddle switches FP16 AMP off below 7.0"
+        f"{device.name} has compute capability {capability_text(device)} ({kind}no Tensor Cores"
+        f"{rate}); {gate}"
     )
 
 
@@ -84,15 +104,24 @@ RULES: tuple[Rule, ...] = (
         reason=lambda d, p: (
             "Paddle's AMP does nothing on a CPU: auto_cast and GradScaler switch themselves off"
         ),
-        source=GATE,
+        source=f"{GATE}; grad_scaler.py, AmpScaler.__init__",
         instead="tune for a GPU, or plan with --device virtual:NAME",
+    ),
+    Rule(
+        name="OD before Paddle 2.5",
+        dtypes=BOTH,
+        levels=(Level.OD,),
+        applies=lambda d, p: paddle_before(p, OD_PADDLE),
+        reason=lambda d, p: f"Paddle {p.version} has no level OD: it came with 2.5",
+        source="Paddle python/paddle/amp/auto_cast.py, 2.5 against 2.4",
+        instead="level O1",
     ),
     Rule(
         name="fp16 below 7.0",
         dtypes=(Dtype.float16,),
         applies=lambda d, p: _below(d, FP16_CAPABILITY),
         reason=_no_fp16_text,
-        source=GATE,
+        source=f"{GATE}, _is_gpu_float16_supported",
         instead="tune the batch size in FP32",
     ),
     Rule(
@@ -100,10 +129,10 @@ RULES: tuple[Rule, ...] = (
         dtypes=(Dtype.bfloat16,),
         applies=lambda d, p: _below(d, BF16_CAPABILITY),
         reason=lambda d, p: (
-            f"{d.name} has compute capability {_capability(d)}; BF16 needs 8.0 (Ampere)"
+            f"{d.name} has compute capability {capability_text(d)}; BF16 needs 8.0 (Ampere)"
         ),
-        source=GATE,
-        instead="float16",
+        source=f"{GATE}, _is_gpu_bfloat16_supported",
+        instead="float16 from compute capability 7.0 on, else FP32",
     ),
     Rule(
         name="bf16 with CUDA 10",
@@ -113,48 +142,54 @@ RULES: tuple[Rule, ...] = (
             and (version_tuple(p.cuda_version) or BF16_CUDA)[:2] < BF16_CUDA
         ),
         reason=lambda d, p: f"this Paddle was built with CUDA {p.cuda_version}; BF16 AMP needs 11",
-        source=GATE,
+        source=f"{GATE}, _is_gpu_bfloat16_supported",
         instead="install a Paddle built with CUDA 11 or later",
     ),
     Rule(
-        name="GTX 16",
+        name="Turing without Tensor Cores",
         dtypes=(Dtype.float16,),
-        applies=lambda d, p: _is_gtx16(d),
+        applies=lambda d, p: is_nvidia(d) and lacks_tensor_cores(d.name),
         reason=lambda d, p: (
             f"{d.name} reports compute capability 7.5 and has no Tensor Cores: "
             "FP16 AMP brings no gain there and is known for NaN"
         ),
-        source="GPU catalogue; ultralytics/yolov5 issue 7908, NVIDIA/apex issue 806",
+        source=f"{CATALOGUE}; ultralytics/yolov5 issue 7908, NVIDIA/apex issue 806",
         instead="FP32, or --allow-unsupported to try",
         forcible=True,
+    ),
+    Rule(
+        name="Paddle's own answer",
+        dtypes=BOTH,
+        applies=lambda d, p: _asked(d),  # narrowed to the dtype in `judge`
+        reason=lambda d, p: (
+            f"Paddle {p.version} switches it off on {d.name}: asked, it ran "
+            + (" and ".join(d.allowed_dtypes or ()) or "neither")
+        ),
+        source="asked Paddle in a process of its own (auto_cast around a matrix product)",
+        instead="a dtype that it takes, or FP32",
     ),
     Rule(
         name="bf16 on XPU",
         dtypes=(Dtype.bfloat16,),
         applies=lambda d, p: (
-            d.kind is DeviceKind.custom
-            and d.paddle_name.startswith("xpu")
-            and (version_tuple(p.version) or (0,)) < (3,)
+            not _asked(d) and _custom_type(d) == "xpu" and paddle_before(p, (3, 0))
         ),
         reason=lambda d, p: f"Paddle {p.version} has no BF16 AMP on XPU; 3.x has it on XPU3",
-        source=GATE,
+        source=f"{GATE}, _is_xpu_bfloat16_supported",
         instead="float16",
     ),
     Rule(
         name="bf16 on custom devices",
         dtypes=(Dtype.bfloat16,),
         applies=lambda d, p: (
-            d.kind is DeviceKind.custom
-            and not d.paddle_name.startswith("xpu")
-            and (
-                (version_tuple(p.version) or (0,)) < (3,)
-                or d.paddle_name.partition(":")[0] not in BF16_CUSTOM
-            )
+            not _asked(d)
+            and _custom_type(d) not in (None, "xpu")
+            and (paddle_before(p, (3, 0)) or _custom_type(d) not in BF16_CUSTOM)
         ),
         reason=lambda d, p: (
-            f"Paddle {p.version} allows BF16 AMP on {', '.join(BF16_CUSTOM)} only"
-            if (version_tuple(p.version) or (0,)) >= (3,)
-            else f"Paddle {p.version} has no BF16 AMP on custom devices"
+            f"Paddle {p.version} has no BF16 AMP on custom devices"
+            if paddle_before(p, (3, 0))
+            else f"Paddle 3.x allows BF16 AMP on {', '.join(BF16_CUSTOM)} only"
         ),
         source=f"{GATE}, _is_custom_device_bfloat16_supported",
         instead="float16",
@@ -166,7 +201,11 @@ def judge(level: Level, dtype: Dtype, device: Device, paddle: PaddleInstall) -> 
     """The verdict for one precision: the first rule that refuses it, else allowed."""
     if level is not Level.O0:
         for rule in RULES:
-            if dtype in rule.dtypes and rule.applies(device, paddle):
+            if dtype not in rule.dtypes or level not in rule.levels:
+                continue
+            if _asked(device) and str(dtype) in (device.allowed_dtypes or ()):
+                break
+            if rule.applies(device, paddle):
                 return Verdict(
                     level=level,
                     dtype=dtype,
@@ -189,45 +228,39 @@ def judge(level: Level, dtype: Dtype, device: Device, paddle: PaddleInstall) -> 
 def _allowed_reason(level: Level, dtype: Dtype, device: Device) -> str:
     if level is Level.O0:
         return "FP32 is always a candidate"
+    if _asked(device):
+        return "Paddle was asked and ran it"
     if device.compute_capability is None:
         return "Paddle decides on the device itself; each trial checks that it took effect"
     if device.tensor_core_generation:
         return f"Tensor Cores generation {device.tensor_core_generation}"
-    return f"compute capability {_capability(device)}"
+    if device.model is None:
+        return f"not in the catalogue, judged by compute capability {capability_text(device)}"
+    return f"compute capability {capability_text(device)}, no Tensor Cores: expect little"
 
 
 def verdicts(device: Device, paddle: PaddleInstall) -> tuple[Verdict, ...]:
-    """FP32, and O1 and O2 with each dtype."""
+    """FP32, and O1, O2 and OD with each dtype."""
     out = [judge(Level.O0, Dtype.float32, device, paddle)]
-    for level in (Level.O1, Level.O2):
+    for level in (Level.O1, Level.O2, Level.OD):
         for dtype in BOTH:
             out.append(judge(level, dtype, device, paddle))
     return tuple(out)
 
 
 def forced(found: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
-    """With --allow-unsupported: what is merely advised against becomes allowed, loudly."""
-    return tuple(
-        Verdict(
-            level=v.level,
-            dtype=v.dtype,
-            allowed=True,
-            forcible=True,
-            reason=f"forced by --allow-unsupported, against this advice: {v.reason}",
-            source=v.source,
-            instead=v.instead,
-        )
-        if not v.allowed and v.forcible
-        else v
-        for v in found
-    )
+    """With --allow-unsupported: what is merely advised against becomes allowed, loudly.
 
-
-def tf32_text(device: Device) -> str:
-    """What FP32 may really be on this device; each baseline records the state it saw."""
-    capability = device.compute_capability
-    if not _nvidia(device) or capability is None:
-        return "TF32 unknown"
-    if capability < BF16_CAPABILITY:
-        return "TF32 no (Ampere and newer)"
-    return "TF32 possible (recorded with every baseline: Paddle 2.6 and 3.x differ)"
+    Paddle's own gates stay closed, and the reason says that forcing them would change nothing.
+    """
+    out = []
+    for v in found:
+        if v.allowed:
+            out.append(v)
+        elif v.forcible:
+            reason = f"forced by --allow-unsupported, against this advice: {v.reason}"
+            out.append(replace(v, allowed=True, reason=reason))
+        else:
+            reason = f"{v.reason}; --allow-unsupported cannot change that: Paddle itself does it"
+            out.append(replace(v, reason=reason))
+    return tuple(out)

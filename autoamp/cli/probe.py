@@ -1,33 +1,68 @@
 """``autoamp probe``: what this machine can do for mixed precision, and why not."""
 
 import sys
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from autoamp import errors
 
+if TYPE_CHECKING:
+    from autoamp.probes.facts import Device
+
 
 def probe(
     device: Annotated[
-        str, typer.Option(help="auto, gpu:0, cpu, virtual:NAME[,memory=4GiB][,numerics=off].")
+        str, typer.Option(help="auto, gpu:0, xpu:0, cpu, virtual:NAME[,memory=4GiB].")
     ] = "auto",
     python: Annotated[
         Optional[str],  # noqa: UP045 - typer reads it at run time on Python 3.10
         typer.Option(help="Interpreter that has Paddle (default: this one)."),
     ] = None,
+    bench: Annotated[
+        bool, typer.Option("--bench", help="Measure products and copies through Paddle, keep it.")
+    ] = False,
+    allow_unsupported: Annotated[
+        bool, typer.Option("--allow-unsupported", help="Show what the same option of tune does.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Say what this machine can do for mixed precision, each verdict with its reason."""
-    from autoamp.probes.facts import Severity
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from autoamp.probes.facts import DeviceKind
+    from autoamp.probes.machine import blockers, require
     from autoamp.probes.machine import probe as ask
     from autoamp.report import machine as report
 
-    found = ask(device, python)
+    found = ask(device, python, allow_unsupported)
+    if bench:
+        from autoamp.probes.bench import bench as measure
+        from autoamp.probes.roofline_store import save
+        from autoamp.probes.visible import child_environment
+
+        require(found)
+        environment = child_environment(found.device)
+        if found.device.kind is DeviceKind.virtual:
+            environment = _virtual_environment(found.device, found.paddle.python)
+        roofline = measure(found, environment)
+        save(found.identity, roofline)
+        found = replace(found, roofline=roofline)
     if as_json:
         sys.stdout.write(report.as_json(found))
     else:
-        for line in report.lines(found):
-            print(line)
-    if any(p.severity is Severity.blocker for p in found.problems):
+        report.print_machine(Console(highlight=False), found)
+    if blockers(found):
         raise typer.Exit(errors.EXIT_MACHINE)
+
+
+def _virtual_environment(device: "Device", python: str) -> dict[str, str]:
+    """Build the virtual accelerator if need be, and what its child's environment holds."""
+    from autoamp.probes.bench import played
+    from autoamp.virtual.build import ensure_built
+    from autoamp.virtual.device import child_environment
+
+    folder = ensure_built(python, lambda text: print(text, file=sys.stderr))
+    return child_environment(played(device), folder)

@@ -1,11 +1,27 @@
 """The probe as text and JSON."""
 
 import msgspec
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
-from autoamp.probes import rules
 from autoamp.probes.catalogue import models
-from autoamp.probes.facts import Device, DeviceKind, Machine
+from autoamp.probes.facts import (
+    Device,
+    DeviceKind,
+    KnobVerdict,
+    Machine,
+    MatmulRate,
+    NvmlGpu,
+    Problem,
+    Roofline,
+    Severity,
+    Verdict,
+)
 from autoamp.report.text import bytes_text
+
+_COLOURS = {Severity.blocker: "bold red", Severity.warning: "yellow", Severity.note: "cyan"}
 
 
 def as_json(machine: Machine) -> str:
@@ -13,44 +29,53 @@ def as_json(machine: Machine) -> str:
     return msgspec.json.format(msgspec.json.encode(machine), indent=2).decode() + "\n"
 
 
-def lines(machine: Machine) -> list[str]:
-    """Problems first, then device, host, Paddle and the verdicts."""
-    out: list[str] = []
-    for problem in machine.problems:
-        out.append(f"{str(problem.severity).upper():8} {problem.sentence} [{problem.slug}]")
-        out.append(f"         {problem.remedy}")
-    if out:
-        out.append("")
-    for number, device in enumerate(machine.devices):
-        mark = "->" if device == machine.device else "  "
-        out.append(f"{mark} gpu:{number}  {device_text(device)}")
-    if machine.device not in machine.devices:
-        out.append(f"-> {machine.device.kind}  {device_text(machine.device)}")
-    if machine.device_reason and machine.device_reason != "asked for":
-        out.append(f"   {machine.device_reason}")
-    host, paddle = machine.host, machine.paddle
-    driver = host.driver_version or host.absent.get("driver_version", "no driver")
-    out += [
-        f"   host    {host.hostname}: {host.os}, {host.cpu_model or 'CPU'}, {host.cpu_count} "
-        f"processors, {bytes_text(host.memory_total_bytes)} memory",
-        f"   driver  {driver}"
-        + (f", CUDA up to {host.driver_cuda_version}" if host.driver_cuda_version else ""),
-        f"   paddle  {paddle.version or paddle.absent.get('version', 'none')}"
-        + (f", CUDA {paddle.cuda_version}" if paddle.cuda_version else "")
-        + (f", cuDNN {paddle.cudnn_version}" if paddle.cudnn_version else "")
-        + ("" if paddle.gpu_build or paddle.version is None else " (CPU build)")
-        + (f", numpy {paddle.numpy_version}" if paddle.numpy_version else "")
-        + f"  in {paddle.python}",
-        "",
-    ]
-    for verdict in machine.verdicts:
-        name = f"{verdict.level} {verdict.dtype}"
-        answer = "yes" if verdict.allowed else "no (forcible)" if verdict.forcible else "no"
-        out.append(f"   {name:12} {answer:14} {verdict.reason}")
-        if not verdict.allowed and verdict.instead:
-            out.append(f"   {'':12} {'':14} instead: {verdict.instead}")
-    out.append(f"   {rules.tf32_text(machine.device)}")
-    return out
+def print_machine(console: Console, machine: Machine) -> None:
+    """Problems first, one panel a GPU, then the verdicts."""
+    for found in machine.problems:
+        console.print(problem_text(found))
+    if machine.problems:
+        console.print()
+    shown = machine.devices
+    if machine.device not in shown:
+        shown = (machine.device, *shown)
+    for device in shown:
+        console.print(panel(device, machine))
+    console.print(surroundings(machine))
+    console.print()
+    console.print(verdict_table(machine))
+    if machine.roofline is not None:
+        console.print()
+        console.print(roofline_table(machine.roofline))
+
+
+def problem_text(found: Problem) -> Text:
+    """Severity, sentence, name; below it what to do."""
+    text = Text()
+    text.append(f"{str(found.severity).upper():8} ", style=_COLOURS[found.severity])
+    text.append(f"{found.sentence} [{found.slug}]\n")
+    text.append(f"         {found.remedy}", style="dim")
+    return text
+
+
+def panel(device: Device, machine: Machine) -> Panel:
+    """One device: what it is, and for a GPU the state it is in."""
+    chosen = device == machine.device
+    lines = [Text(device_text(device))]
+    if device.nvml is not None:
+        lines += [Text(line) for line in state_lines(device.nvml)]
+    if device.kind is DeviceKind.virtual:
+        lines.append(Text("FP16/BF16 emulated, memory counted, time modelled", style="dim"))
+    if device.allowed_dtypes is not None:
+        lines.append(Text("AMP seen to run in: " + (", ".join(device.allowed_dtypes) or "none")))
+    if chosen and machine.device_reason and machine.device_reason != "asked for":
+        lines.append(Text(machine.device_reason, style="dim"))
+    name = str(device.kind) if device.kind is DeviceKind.virtual else device.paddle_name
+    return Panel(
+        Group(*lines),
+        title=f"{name} · chosen" if chosen else name,
+        title_align="left",
+        border_style="green" if chosen else "dim",
+    )
 
 
 def device_text(device: Device) -> str:
@@ -60,12 +85,160 @@ def device_text(device: Device) -> str:
         parts.append(bytes_text(device.memory_total_bytes))
     if device.mig:
         parts.append(f"MIG {device.mig}")
+    if device.architecture:
+        parts.append(device.architecture)
     if device.compute_capability:
         parts.append("compute capability {}.{}".format(*device.compute_capability))
     if device.tensor_core_generation is not None:
         generation = device.tensor_core_generation
         parts.append(f"Tensor Cores gen {generation}" if generation else "no Tensor Cores")
+    if device.kind is DeviceKind.gpu and device.model is None:
+        parts.append("not in the catalogue")
+    if not device.numerics:
+        parts.append("planning mode")
     return ", ".join(parts)
+
+
+def state_lines(gpu: NvmlGpu) -> list[str]:
+    """Memory, power and clocks; link, modes and processes. What is unknown is left out."""
+    now: list[str] = []
+    if gpu.memory_free_bytes is not None:
+        now.append(f"{bytes_text(gpu.memory_free_bytes)} free")
+    if gpu.utilisation_percent is not None:
+        now.append(f"{gpu.utilisation_percent} % busy")
+    if gpu.power_w is not None:
+        limit = f" of {gpu.power_limit_w:.0f}" if gpu.power_limit_w is not None else ""
+        now.append(f"{gpu.power_w:.0f}{limit} W")
+    if gpu.temperature_c is not None:
+        now.append(f"{gpu.temperature_c} °C")
+    if gpu.sm_clock_mhz is not None:
+        most = f" of {gpu.sm_clock_max_mhz}" if gpu.sm_clock_max_mhz is not None else ""
+        now.append(f"SM {gpu.sm_clock_mhz}{most} MHz")
+    if gpu.throttle_reasons:
+        now.append("throttled: " + ", ".join(gpu.throttle_reasons))
+    rest: list[str] = []
+    if gpu.pcie_generation is not None and gpu.pcie_width is not None:
+        rest.append(f"PCIe gen {gpu.pcie_generation} x{gpu.pcie_width}")
+    if gpu.ecc is not None:
+        rest.append(f"ECC {'on' if gpu.ecc else 'off'}")
+    if gpu.persistence is not None:
+        rest.append(f"persistence {'on' if gpu.persistence else 'off'}")
+    if gpu.compute_mode not in (None, "default"):
+        rest.append(f"compute mode {gpu.compute_mode}")
+    if gpu.processes is not None:
+        count = len(gpu.processes)
+        rest.append("no other process" if not count else f"{count} process(es) on it")
+    if gpu.pci_bus_id is not None:
+        rest.append(gpu.pci_bus_id)
+    return [" · ".join(line) for line in (now, rest) if line]
+
+
+def surroundings(machine: Machine) -> Text:
+    """Host, driver and Paddle in a line each."""
+    host, paddle = machine.host, machine.paddle
+    driver = host.driver_version or host.absent.get("driver_version", "none")
+    if host.driver_cuda_version:
+        driver += f", CUDA up to {host.driver_cuda_version}"
+    version = paddle.version or paddle.absent.get("version", "none")
+    if paddle.cuda_version:
+        version += f", CUDA {paddle.cuda_version}"
+    if paddle.cudnn_version:
+        version += f", cuDNN {paddle.cudnn_version}"
+    if paddle.build in ("cpu", "rocm", "xpu"):
+        version += f" ({'CPU' if paddle.build == 'cpu' else paddle.build.upper()} build)"
+    if paddle.numpy_version:
+        version += f", numpy {paddle.numpy_version}"
+    kind = " (WSL)" if host.wsl else f" ({host.jetson})" if host.jetson else ""
+    return Text(
+        f"host    {host.hostname}: {host.os}{kind}, {host.cpu_model or 'CPU'}, {host.cpu_count} "
+        f"processors, {bytes_text(host.memory_total_bytes)} memory\n"
+        f"driver  {driver}\n"
+        f"paddle  {version}, in {paddle.python}"
+    )
+
+
+def verdict_table(machine: Machine) -> Table:
+    """Each precision and knob with its answer and reason; levels that agree share a row."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    for head in ("precision", "", "why"):
+        table.add_column(head, overflow="fold")
+    groups: dict[tuple[str, bool, bool, str], list[Verdict]] = {}
+    for verdict in machine.verdicts:
+        key = (str(verdict.dtype), verdict.allowed, verdict.forcible, verdict.reason)
+        groups.setdefault(key, []).append(verdict)
+    for verdicts in groups.values():
+        first = verdicts[0]
+        levels = " ".join(str(v.level) for v in verdicts)
+        why = first.reason
+        if not first.allowed and first.instead:
+            why += f". Instead: {first.instead}"
+        table.add_row(f"{first.dtype} {levels}", _answer(first), why)
+    for knob in machine.knobs:
+        table.add_row(knob.knob, _knob_answer(knob), knob.reason)
+    return table
+
+
+def _answer(verdict: Verdict) -> Text:
+    if verdict.allowed:
+        return Text("forced", style="yellow") if verdict.forcible else Text("yes", style="green")
+    return Text("no, forcible" if verdict.forcible else "no", style="red")
+
+
+def _knob_answer(knob: KnobVerdict) -> Text:
+    return Text("yes", style="green") if knob.available else Text("no", style="red")
+
+
+def roofline_table(roofline: Roofline) -> Table:
+    """What ``--bench`` found, against the catalogue's peaks where they are known."""
+    table = Table(
+        title=f"roofline of {roofline.device}, {roofline.label} {roofline.taken_at}",
+        title_justify="left",
+        box=None,
+        padding=(0, 1),
+        pad_edge=False,
+    )
+    table.add_column("what")
+    table.add_column("rate", justify="right")
+    table.add_column("of peak", justify="right")
+    for product in roofline.matmuls:
+        table.add_row(
+            matmul_text(product),
+            f"{product.flops_per_s / 1e12:.3g} TFLOP/s",
+            _share(product.share_of_peak),
+        )
+    if roofline.copy_bytes_per_s is not None:
+        table.add_row(
+            "copy on the device (read + write)",
+            f"{roofline.copy_bytes_per_s / 1e9:.3g} GB/s",
+            _share(roofline.copy_share_of_peak),
+        )
+    if roofline.host_to_device_bytes_per_s is not None:
+        rate = f"{roofline.host_to_device_bytes_per_s / 1e9:.3g} GB/s"
+        table.add_row("copy host to device", rate, "")
+    if roofline.launch_s is not None:
+        table.add_row("one small kernel", f"{roofline.launch_s * 1e6:.3g} us", "")
+    for name, reason in roofline.absent.items():
+        table.add_row(name, "-", reason)
+    conditions = []
+    if roofline.sm_clock_mhz is not None:
+        conditions.append(f"SM clock {roofline.sm_clock_mhz:.0f} MHz on average")
+    if roofline.power_w is not None:
+        conditions.append(f"{roofline.power_w:.0f} W")
+    if roofline.throttle_reasons:
+        conditions.append("throttled: " + ", ".join(roofline.throttle_reasons))
+    if conditions:
+        table.caption = " · ".join(conditions)
+    return table
+
+
+def matmul_text(product: MatmulRate) -> str:
+    """``float16 product 4096 x 4096 x 4096``; sizes that do not suit Tensor Cores are marked."""
+    size = f"{product.m} x {product.n} x {product.k}"
+    return f"{product.dtype} product {size}" + ("" if product.aligned else " (not aligned)")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
 
 
 def catalogue_lines() -> list[str]:
@@ -83,7 +256,7 @@ def catalogue_lines() -> list[str]:
             f"{m.bandwidth_gb_per_s:>6.0f} {m.fp32_tflops:>6.1f} "
             + (f"{fp16:>6.1f}" if fp16 is not None else f"{'-':>6}")
         )
-    out.append("use one as --device virtual:NAME")
+    out.append("use one as --device virtual:NAME[,memory=4GiB][,numerics=off]")
     return out
 
 

@@ -1,0 +1,105 @@
+"""Asks Paddle which accelerators it sees and what its AMP does on them; runs in a child."""
+
+import warnings
+from typing import Any
+
+
+def main(question: dict[str, Any]) -> dict[str, Any]:
+    """Every device of the type that ``question`` names (all types if it names none)."""
+    import paddle
+
+    return {
+        "paddle": paddle.__version__,
+        "devices": [
+            describe(paddle, kind, index)
+            for kind, count in counts(paddle).items()
+            if question.get("type") in (None, kind)
+            for index in range(count)
+        ],
+    }
+
+
+def counts(paddle: Any) -> dict[str, int]:
+    """Devices by type, NVIDIA GPUs left out: NVML knows more of them."""
+    found: dict[str, int] = {}
+    core = paddle.base.core
+    if paddle.is_compiled_with_xpu():
+        found["xpu"] = int(core.get_xpu_device_count())
+    for kind in core.get_all_custom_device_type():
+        shown = core.get_available_custom_device() or ()
+        found[kind] = len([name for name in shown if name.partition(":")[0] == kind])
+    return found
+
+
+def describe(paddle: Any, kind: str, index: int) -> dict[str, Any]:
+    """One device; ``absent`` says why a value is missing."""
+    name = f"{kind}:{index}"
+    absent: dict[str, str] = {}
+    allowed: list[str] | None = None
+    try:
+        paddle.set_device(name)
+        allowed = [dtype for dtype in ("float16", "bfloat16") if amp_works(paddle, dtype)]
+    except Exception as error:
+        absent["allowed_dtypes"] = _reason(error)
+    total, free = memory(paddle, kind, index, absent)
+    return {
+        "type": kind,
+        "index": index,
+        "name": title(paddle, name, absent),
+        "memory_total_bytes": total,
+        "memory_free_bytes": free,
+        "allowed_dtypes": allowed,
+        "absent": absent,
+    }
+
+
+def amp_works(paddle: Any, dtype: str) -> bool:
+    """Whether a product under ``auto_cast`` comes out in ``dtype``: Paddle's gates in action.
+
+    They warn and switch AMP off; what they decide is seen in the result, in any version.
+    """
+    x = paddle.ones([8, 8])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with paddle.amp.auto_cast(enable=True, level="O1", dtype=dtype):
+            y = paddle.matmul(x, x)
+    return str(y.dtype).rpartition(".")[2] == dtype
+
+
+def memory(
+    paddle: Any, kind: str, index: int, absent: dict[str, str]
+) -> tuple[int | None, int | None]:
+    """Total and free bytes, as far as this version of Paddle tells them."""
+    total = free = None
+    try:
+        properties = paddle.device.get_device_properties(f"{kind}:{index}")
+        total = int(properties.total_memory) or None
+    except Exception as error:
+        absent["memory_total_bytes"] = _reason(error)
+    if kind == "xpu" and hasattr(paddle.device, "xpu"):
+        try:
+            total = int(paddle.device.xpu.memory_total(index))
+            free = total - int(paddle.device.xpu.memory_used(index))
+            absent.pop("memory_total_bytes", None)
+        except Exception as error:
+            absent["memory_free_bytes"] = _reason(error)
+    if total is None:
+        absent.setdefault("memory_total_bytes", "Paddle does not tell it for this device")
+    if free is None:
+        absent.setdefault("memory_free_bytes", "Paddle does not tell it for this device")
+    return total, free
+
+
+def title(paddle: Any, name: str, absent: dict[str, str]) -> str:
+    """The device's name, or its type where Paddle has none."""
+    try:
+        return str(paddle.device.get_device_name(name)) or name
+    except Exception as error:
+        absent["name"] = _reason(error)
+        return name
+
+
+def _reason(error: Exception) -> str:
+    """The last line with words: Paddle's errors are framed in rulers and stacks."""
+    lines = [x.strip() for x in str(error).splitlines() if any(c.isalnum() for c in x)]
+    return (lines[-1] if lines else type(error).__name__)[:300]

@@ -1,0 +1,135 @@
+"""Times products, copies and launches through Paddle on one device; runs in a child."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+TIMED_S = 0.2
+"""Each measure is repeated for this long (device seconds on a virtual device)."""
+MOST_REPEATS = 2000
+LAUNCHES = 500
+
+
+class Bench:
+    """One device, its clock, and what could not be measured with the reason."""
+
+    def __init__(self, paddle: Any, question: dict[str, Any]) -> None:
+        self.paddle = paddle
+        self.device: str = question["device"]
+        self.small: bool = self.device == "cpu"
+        self.absent: dict[str, str] = {}
+        self._runtime: Any = None
+        if self.device == "virtual":
+            from autoamp import wire
+            from autoamp.virtual import runtime
+
+            asked = dict(question["virtual"])
+            asked["compute_capability"] = tuple(asked["compute_capability"])
+            runtime.install(wire.VirtualDevice(**asked))
+            self._runtime = runtime
+        else:
+            paddle.set_device(self.device)
+
+    def now(self) -> float:
+        """Seconds: modelled on a virtual device, else wall clock with the device idle."""
+        if self._runtime is not None:
+            return float(self._runtime.clock_s())
+        if self.device.startswith("gpu"):
+            self.paddle.device.cuda.synchronize()
+        elif self.device != "cpu":
+            self.paddle.device.synchronize()
+        return time.perf_counter()
+
+    def seconds(self, work: Callable[[], Any], repeats: int | None = None) -> float:
+        """Seconds one call of ``work`` takes, after two calls that do not count."""
+        work()
+        work()
+        before = self.now()
+        work()
+        once = max(self.now() - before, 1e-9)
+        count = repeats or max(3, min(MOST_REPEATS, int(TIMED_S / once)))
+        before = self.now()
+        for _ in range(count):
+            work()
+        return (self.now() - before) / count
+
+    def measure(self, name: str, work: Callable[[], float]) -> float | None:
+        """``work()``, or None with the reason kept under ``name``."""
+        try:
+            return work()
+        except Exception as error:
+            lines = [x.strip() for x in str(error).splitlines() if any(c.isalnum() for c in x)]
+            self.absent[name] = (lines[-1] if lines else type(error).__name__)[:200]
+            return None
+
+    def sizes(self) -> list[tuple[int, int, int]]:
+        """A large, a middle and a small product, and one whose sizes suit no Tensor Core."""
+        if self.small:
+            return [(1024, 1024, 1024), (256, 256, 256), (1023, 1023, 1023)]
+        return [(8192, 8192, 8192), (4096, 4096, 4096), (1024, 1024, 1024), (4095, 4095, 4095)]
+
+    def matmul(self, dtype: str, m: int, n: int, k: int) -> float:
+        """Floating-point operations per second of one product."""
+        x = self.paddle.ones([m, k], dtype="float32").astype(dtype)
+        y = self.paddle.ones([k, n], dtype="float32").astype(dtype)
+        with self.paddle.no_grad():
+            return 2.0 * m * n * k / self.seconds(lambda: self.paddle.matmul(x, y))
+
+    def matmuls(self) -> list[dict[str, Any]]:
+        """Every dtype at every size; TF32 is float32 with Paddle's switch on."""
+        core = self.paddle.base.core
+        switch = getattr(core, "set_cublas_switch", None)
+        found = []
+        for dtype in ("float32", "tf32", "float16", "bfloat16"):
+            if dtype == "tf32" and (self.small or switch is None):
+                self.absent["tf32"] = "no TF32 on this device"
+                continue
+            if switch is not None:
+                switch(dtype == "tf32")
+            for m, n, k in self.sizes():
+                kind = "float32" if dtype == "tf32" else dtype
+                rate = self.measure(dtype, lambda d=kind, s=(m, n, k): self.matmul(d, *s))  # type: ignore[misc]  # lambda with defaults
+                if rate is None:
+                    break
+                found.append({"dtype": dtype, "m": m, "n": n, "k": k, "flops_per_s": rate})
+        return found
+
+    def copy(self) -> float:
+        """Bytes per second read plus written by a copy on the device."""
+        megabytes = 32 if self.small else 256
+        x = self.paddle.ones([megabytes * 2**18], dtype="float32")
+        return 2 * megabytes * 2**20 / self.seconds(lambda: self.paddle.assign(x))
+
+    def launch(self) -> float:
+        """Seconds a kernel takes whose work is nothing, one after the other."""
+        x = self.paddle.ones([16], dtype="float32")
+        with self.paddle.no_grad():
+            return self.seconds(lambda: self.paddle.add(x, x), LAUNCHES)
+
+    def host_to_device(self) -> float:
+        """Bytes per second from a NumPy array to the device."""
+        if self.small:
+            raise RuntimeError("the CPU is its own host")
+        import numpy
+
+        array = numpy.ones(64 * 2**18, dtype="float32")
+        seconds = self.seconds(lambda: self.paddle.to_tensor(array))
+        if self._runtime is not None and seconds <= 0:
+            raise RuntimeError("not modelled")
+        return array.nbytes / seconds
+
+
+def main(question: dict[str, Any]) -> dict[str, Any]:
+    """Everything that can be measured on ``question["device"]``."""
+    import paddle
+
+    bench = Bench(paddle, question)
+    start = time.monotonic()
+    return {
+        "matmuls": bench.matmuls(),
+        "copy_bytes_per_s": bench.measure("copy", bench.copy),
+        "launch_s": bench.measure("launch", bench.launch),
+        "host_to_device_bytes_per_s": bench.measure("host to device", bench.host_to_device),
+        "absent": bench.absent,
+        "window_s": [start, time.monotonic()],
+    }

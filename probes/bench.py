@@ -1,0 +1,94 @@
+"""``autoamp probe --bench``: a roofline through Paddle, in a child process."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Any
+
+from autoamp import wire
+from autoamp.measurement import Label, Utilisation
+from autoamp.probes.facts import Device, DeviceKind, Machine, MatmulRate, Roofline
+from autoamp.probes.paddle_child import ask
+from autoamp.probes.peaks import peaks
+from autoamp.probes.sampler import Sampler
+from autoamp.probes.virtual import virtual_device
+
+TIMEOUT_S = 300.0
+
+
+def bench(machine: Machine, environment: Mapping[str, str]) -> Roofline:
+    """Measure ``machine.device``; on a virtual device the times are modelled.
+
+    ``environment`` makes the child see that device: ``visible.child_environment``, or the
+    virtual device's. Raises MachineError ``paddle-child-failed``.
+    """
+    device = machine.device
+    question: dict[str, Any] = {"device": device.paddle_name}
+    if device.kind is DeviceKind.gpu:
+        # The environment shows the child this GPU alone.
+        question["device"] = "gpu:0"
+    elif device.kind is DeviceKind.virtual:
+        question["virtual"] = asdict(played(device))
+    sampler = Sampler(device)
+    sampler.start()
+    try:
+        answer = ask(
+            machine.paddle.python,
+            "autoamp.child.bench",
+            question,
+            environment=environment,
+            timeout_s=TIMEOUT_S,
+        )
+        start, end = answer["window_s"]
+        seen = sampler.window(start, end)
+    finally:
+        sampler.stop()
+    return roofline(machine, answer, seen, datetime.now(timezone.utc))
+
+
+def played(device: Device) -> wire.VirtualDevice:
+    """The virtual device in planning mode: only its clock is asked, no product is computed."""
+    assert device.model is not None and device.memory_total_bytes is not None
+    return virtual_device(device.model, device.memory_total_bytes, numerics=False)
+
+
+def roofline(
+    machine: Machine, answer: Mapping[str, Any], seen: Utilisation, moment: datetime
+) -> Roofline:
+    """The child's numbers beside the catalogue's peaks; pure."""
+    device = machine.device
+    known = peaks(device.model) if device.model is not None else {}
+    bandwidth = device.model.bandwidth_gb_per_s * 1e9 if device.model is not None else None
+    if device.mig is not None:
+        # An instance has a share of its GPU, and the catalogue speaks of the whole.
+        known, bandwidth = {}, None
+    copy = answer.get("copy_bytes_per_s")
+    return Roofline(
+        device=machine.identity.device,
+        label=Label.modelled if device.kind is DeviceKind.virtual else Label.measured,
+        taken_at=moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        paddle=machine.paddle.version,
+        matmuls=tuple(
+            MatmulRate(
+                dtype=found["dtype"],
+                m=found["m"],
+                n=found["n"],
+                k=found["k"],
+                flops_per_s=found["flops_per_s"],
+                share_of_peak=(
+                    found["flops_per_s"] / (known[found["dtype"]].tflops * 1e12)
+                    if found["dtype"] in known
+                    else None
+                ),
+            )
+            for found in answer["matmuls"]
+        ),
+        copy_bytes_per_s=copy,
+        copy_share_of_peak=copy / bandwidth if copy and bandwidth else None,
+        launch_s=answer.get("launch_s"),
+        host_to_device_bytes_per_s=answer.get("host_to_device_bytes_per_s"),
+        sm_clock_mhz=seen.sm_clock_mean_mhz,
+        power_w=seen.power_mean_w,
+        throttle_reasons=seen.throttle_reasons,
+        absent={str(k): str(v) for k, v in answer.get("absent", {}).items()},
+    )
