@@ -359,7 +359,8 @@ def _outcome(
     """The outcome and a reason a person can act on."""
     if ended.interrupted:
         return Outcome.interrupted, "stopped by the user"
-    finished = main.values.get("end", {}).get("reason") == "steps_reached"
+    ended_by = main.values.get("end", {}).get("reason")
+    finished = ended_by in ("steps_reached", "too_slow")
     failed = not finished and (ended.exit.code != 0 or ended.exit.signal is not None)
     if failed or ended.timed_out:
         text = "\n".join(
@@ -401,6 +402,11 @@ def _outcome(
             return Outcome.not_effective, (
                 f"{effect.knob}: wanted {effect.wanted}, seen {effect.seen}"
             )
+    if ended_by == "too_slow":
+        return Outcome.too_slow, (
+            f"its first block ran at {m.throughput_samples_per_s or 0:.4g} samples/s, under half "
+            "of the best so far"
+        )
     return _numeric_outcome(plan, m, setting)
 
 

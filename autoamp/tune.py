@@ -18,7 +18,7 @@ import msgspec
 from autoamp import collect, launch, script_source, wire
 from autoamp.errors import AutoampError, MachineError, MismatchError, UsageError
 from autoamp.launch import Target
-from autoamp.measurement import Measurement, Outcome, ScriptFacts
+from autoamp.measurement import Label, Measurement, Outcome, Phase, ScriptFacts
 from autoamp.probes import machine as probes_machine
 from autoamp.probes import virtual as probes_virtual
 from autoamp.probes.facts import DeviceKind, Machine, Severity
@@ -38,6 +38,9 @@ FIRST_LIMIT_S = 600.0
 """Time limit of the baseline when none is asked for: a large data set may take minutes to open."""
 LIMIT_FACTOR = 5.0
 LIMIT_FLOOR_S = 120.0
+HOPELESS_SHARE = 0.5
+"""A search trial whose first block runs below this share of the best so far ends there: no later
+block makes up for half."""
 EMULATED_SOFT_LIMIT_S = 40.0
 """Emulated steps of one stability run: enough to see a loss scale settle in small models, and a
 bound for large ones."""
@@ -63,7 +66,15 @@ class View(Protocol):
     """What a person sees; ``autoamp.report.live`` has one for terminals and one for pipes."""
 
     def say(self, text: str) -> None: ...
-    def header(self, study: Study, machine: Machine, request: Request, new: bool) -> None: ...
+    def header(
+        self,
+        study: Study,
+        machine: Machine,
+        request: Request,
+        *,
+        new: bool,
+        ratio_band: float | None,
+    ) -> None: ...
     def facts(self, facts: ScriptFacts, baseline: Measurement) -> None: ...
     def trial_started(self, number: int, proposal: Proposal) -> None: ...
     def trial_finished(
@@ -110,6 +121,7 @@ class Runner:
     stops: Stops
     facts: ScriptFacts | None = None
     limit_s: float | None = None
+    best_samples_per_s: float = 0.0
     modules: tuple[str, ...] = ()
     _sampler: Sampler | None = field(default=None)
 
@@ -149,6 +161,11 @@ class Runner:
             min_steps=least,
             max_steps=most,
             blocks=min(blocks, least),
+            give_up_samples_per_s=(
+                HOPELESS_SHARE * self.best_samples_per_s
+                if proposal.phase is Phase.search and virtual is None
+                else None
+            ),
             # A comparison of losses needs its steps; a look at stability may be cut short.
             soft_limit_s=EMULATED_SOFT_LIMIT_S if emulated and proposal.steps is None else None,
             scan=proposal.scan,
@@ -205,6 +222,9 @@ class Runner:
         """Take the script's facts and pace from the first good run."""
         if self.facts is None and measurement.facts is not None:
             self.facts = measurement.facts
+        if measurement.ok and measurement.numerics_label is Label.measured:
+            rate = measurement.throughput_samples_per_s or 0.0
+            self.best_samples_per_s = max(self.best_samples_per_s, rate)
         if self.limit_s is None and measurement.ok:
             self.limit_s = max(LIMIT_FLOOR_S, LIMIT_FACTOR * measurement.wall_s)
 
@@ -369,7 +389,7 @@ def tune(request: Request, view: View, stops: Stops) -> Tuned:
         path = output_path(request, study.name)
         with lease.acquire(store, study.id) as held:
             store.set_state(study.id, StudyState.running)
-            view.header(study, machine, request, opened.new)
+            view.header(study, machine, request, new=opened.new, ratio_band=prepared.ratio_band)
             for note in opened.notes:
                 view.say(note)
             runner = Runner(

@@ -78,6 +78,8 @@ class Plan:
     max_steps: int = 200
     min_timed_s: float = 3.0
     blocks: int = 4
+    give_up_samples_per_s: float | None = None
+    """A first timed block slower than this ends the trial: it cannot win."""
     soft_limit_s: float | None = None
     """Seconds from the first step after which a trial ends early, four timed steps at the least:
     numerics that the CPU emulates slowly."""

@@ -315,6 +315,11 @@ CASES: dict[str, tuple[dict[str, Any], Outcome, str]] = {
         Outcome.not_effective,
         "device",
     ),
+    "given up": (
+        {"events": [PADDLE, state(), end("too_slow", blocks=[[1.0, 10, 5]])]},
+        Outcome.too_slow,
+        "first block",
+    ),
     "effective": ({"events": [*GOOD_FP16, end()], "setting": FP16}, Outcome.ok, ""),
 }
 

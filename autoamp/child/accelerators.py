@@ -9,7 +9,7 @@ def main(question: dict[str, Any]) -> dict[str, Any]:
     import paddle
 
     return {
-        "paddle": paddle.__version__,
+        "paddle": paddle.version.full_version,
         "devices": [
             describe(paddle, kind, index)
             for kind, count in counts(paddle).items()

@@ -270,6 +270,8 @@ class Meter:
             self._block_steps -= self._block_end - n
         if late or n == self._block_end:
             self._end_block()
+            if self._hopeless():
+                self._end_trial("too_slow")
             if late or (self._wanted is not None and done >= self._wanted):
                 self._end_trial("steps_reached")
 
@@ -306,6 +308,13 @@ class Meter:
             self._block_steps = min(self._block_steps, left)
         self._block_end = self.steps + self._block_steps
         self._block_start = session.device.clock_s()
+
+    def _hopeless(self) -> bool:
+        least = self._session.plan.give_up_samples_per_s
+        if least is None or len(self._blocks) != 1:
+            return False
+        seconds, samples, _ = self._blocks[0]
+        return samples < least * seconds
 
     def _effects(self) -> None:
         """What can be seen of the knobs from inside: scalers and parameter dtypes."""

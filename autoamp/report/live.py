@@ -52,14 +52,22 @@ class View:
         """One line for the reader."""
         self.console.print(Text(text), soft_wrap=True)
 
-    def header(self, study: Study, machine: Machine, request: Request, new: bool) -> None:
+    def header(
+        self,
+        study: Study,
+        machine: Machine,
+        request: Request,
+        *,
+        new: bool,
+        ratio_band: float | None,
+    ) -> None:
         """Study, machine and script, problems first."""
         self._wanted = request.options.trials
         state = "new" if new else "continued"
         self.say(f"autoamp {__version__}  study {study.name} ({state}) in {request.storage}")
         self.say("")
-        if machine.device_reason and machine.device.kind is DeviceKind.virtual:
-            self.say(machine.device_reason)
+        if machine.device.kind is DeviceKind.virtual:
+            self.say(banner(machine, ratio_band))
         for problem in machine.problems:
             if problem.severity is not Severity.note:
                 self.say(f"{problem.severity}: {problem.sentence} {problem.remedy}")
@@ -247,6 +255,20 @@ HEAD = " ".join(
         strict=True,
     )
 ) + " outcome"  # fmt: skip
+
+
+def banner(machine: Machine, ratio_band: float | None) -> str:
+    """What a virtual device's numbers are and are not."""
+    band = "uncalibrated" if ratio_band is None else f"ratios ±{ratio_band:.0%}"
+    if machine.device_reason == "asked for":
+        start = f"Planning for a virtual {machine.device.name}"
+    else:
+        start = f"No accelerator found. Planning for a virtual {machine.device.name}"
+    what = "FP16/BF16 emulated op by op" if machine.device.numerics else "values not computed"
+    return (
+        f"{start}: {what}, memory counted as Paddle allocates it, times modelled ({band}). "
+        "Choose another with --device virtual:NAME (autoamp devices)."
+    )
 
 
 def machine_line(machine: Machine) -> str:
