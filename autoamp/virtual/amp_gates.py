@@ -12,7 +12,7 @@ import warnings
 from typing import Any
 
 from autoamp import wire
-from autoamp.virtual.script_names import replace_everywhere
+from autoamp.virtual.script_names import TOLD_GPU, replace_everywhere
 
 FLOAT16_CAPABILITY = (7, 0)
 BFLOAT16_CAPABILITY = (8, 0)
@@ -48,7 +48,11 @@ def install(paddle: Any, device: wire.VirtualDevice) -> None:
     if hasattr(module, "_is_custom_device_bfloat16_supported"):
         module._is_custom_device_bfloat16_supported = lambda: True
     else:
-        _pass_for_gpu(paddle.base.core.Place, module)
+        # Paddle 2.6 refuses bfloat16 on every custom device: its AMP module is told "GPU". The
+        # gates below judge in its place; its own look for a CUDA version.
+        TOLD_GPU.add("paddle.amp.auto_cast")
+        module._is_gpu_float16_supported = lambda: True
+        module._is_gpu_bfloat16_supported = lambda: True
 
     amp_guard = module.amp_guard
 
@@ -94,26 +98,6 @@ def install(paddle: Any, device: wire.VirtualDevice) -> None:
     ):
         replace_everywhere(name, old, new)
     paddle.amp.is_bfloat16_supported = lambda device_name=None: allowed(device, "bfloat16")
-
-
-def _pass_for_gpu(place_class: Any, module: Any) -> None:
-    """Paddle 2.6 refuses bfloat16 on every custom device: its AMP module is told "GPU" instead."""
-    is_gpu, is_custom = place_class.is_gpu_place, place_class.is_custom_place
-
-    def asked_by_amp() -> bool:
-        return sys._getframe(2).f_globals is vars(module)
-
-    def is_gpu_place(self: Any) -> bool:
-        return is_gpu(self) or (asked_by_amp() and is_custom(self))
-
-    def is_custom_place(self: Any) -> bool:
-        return is_custom(self) and not asked_by_amp()
-
-    place_class.is_gpu_place = is_gpu_place
-    place_class.is_custom_place = is_custom_place
-    # The gates above have judged already, and the module's own look for a CUDA version.
-    module._is_gpu_float16_supported = lambda: True
-    module._is_gpu_bfloat16_supported = lambda: True
 
 
 def _is_custom(place: Any) -> bool:

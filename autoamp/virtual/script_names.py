@@ -12,6 +12,10 @@ DEVICE_TYPE = "vgpu"
 _GPU_NAME = re.compile(r"^(gpu|cuda|dcu)(:(\d+))?$")
 
 
+TOLD_GPU: set[str] = set()
+"""Modules of paddle's that are told a virtual place is a GPU place (see ``amp_gates``)."""
+
+
 def asked_by_paddle(depth: int = 2) -> bool:
     """True if the function that calls the caller of this one belongs to paddle."""
     name = str(sys._getframe(depth).f_globals.get("__name__", ""))
@@ -98,14 +102,24 @@ def _map_places(paddle: Any, core: Any) -> None:
     replace_everywhere("CUDAPinnedPlace", pinned_place, CUDAPinnedPlace)
 
     is_gpu_place, gpu_device_id = any_place.is_gpu_place, any_place.gpu_device_id
+    is_custom_place = any_place.is_custom_place
+
+    def told_gpu() -> bool:
+        return str(sys._getframe(2).f_globals.get("__name__")) in TOLD_GPU
 
     def answers_gpu(self: Any) -> bool:
-        return is_gpu_place(self) or (not asked_by_paddle() and _is_virtual(self))
+        if is_gpu_place(self):
+            return True
+        return (told_gpu() or not asked_by_paddle()) and _is_virtual(self)
+
+    def answers_custom(self: Any) -> bool:
+        return bool(is_custom_place(self)) and not told_gpu()
 
     def answers_id(self: Any) -> int:
         return 0 if _is_virtual(self) else int(gpu_device_id(self))
 
     any_place.is_gpu_place = answers_gpu
+    any_place.is_custom_place = answers_custom
     any_place.gpu_device_id = answers_id
 
 
