@@ -10,6 +10,7 @@ from pathlib import Path
 from autoamp import collect, launch, wire
 from autoamp.errors import MachineError
 from autoamp.launch import Target
+from autoamp.measurement import Measurement
 from autoamp.probes import machine as probes_machine
 from autoamp.probes import virtual as probes_virtual
 from autoamp.probes.facts import DeviceKind, Machine, Severity
@@ -216,7 +217,7 @@ def summarise(
         say(f"autoamp run: warning: {warning}")
 
 
-def warnings(seen: collect.Measurement) -> tuple[str, ...]:
+def warnings(seen: Measurement) -> tuple[str, ...]:
     """What went wrong although the script ended."""
     out = []
     if seen.final_loss_scale is not None and seen.final_loss_scale < collect.COLLAPSED_SCALE:
