@@ -79,7 +79,7 @@ class CWriters:
 
         for module in (sqlite3, getattr(sqlite3, "dbapi2", None)):
             if module is not None:
-                module.connect = diverted
+                vars(module)["connect"] = diverted
 
     def _database(self, database: Any, uri: bool) -> Any:
         name = os.fsdecode(database) if isinstance(database, (bytes, os.PathLike)) else database
@@ -152,7 +152,7 @@ class CWriters:
                     self.to_write(os.path.join(os.fsdecode(path), name), keep=True)
             return original(self.to_write(path, keep=True), *args, **kwargs)
 
-        lmdb.open = diverted
+        vars(lmdb)["open"] = diverted
 
     def _cv2(self, cv2: ModuleType) -> None:
         for name in ("imwrite", "imwritemulti", "VideoWriter"):

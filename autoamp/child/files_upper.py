@@ -101,7 +101,7 @@ class Upper:
 
 def _copy_bytes(source: int, out: int) -> None:
     try:
-        while posix.sendfile(out, source, None, _COPY_CHUNK_BYTES):  # type: ignore[arg-type]
+        while posix.sendfile(out, source, None, _COPY_CHUNK_BYTES):
             pass
         return
     except OSError as error:
