@@ -25,7 +25,9 @@ class DeviceHooks:
         elif plan.device == "cpu":
             # The script may say 'gpu'; asked to tune on the CPU, it trains there.
             self._force("cpu")
-        elif plan.device:
+        elif not plan.device.startswith("gpu"):
+            # A GPU build starts on gpu:0, the only one visible; setting it here would open the
+            # device before a script that forks its ranks.
             paddle.set_device(plan.device)
 
     def _force(self, name: str) -> None:
