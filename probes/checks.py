@@ -16,7 +16,7 @@ CUDA_OLDEST = (10, 1)
 CUDNN_OLDEST = (7, 6)
 
 
-def problem(severity: Severity, slug: str, sentence: str, remedy: str) -> Problem:
+def problem(severity: Severity, sentence: str, remedy: str, *, slug: str) -> Problem:
     """A Problem; ``slug`` is what studies and docs/probes.md know it by."""
     return Problem(severity=severity, slug=slug, sentence=sentence, remedy=remedy)
 
@@ -27,10 +27,10 @@ def paddle_problems(paddle: PaddleInstall) -> list[Problem]:
         return [
             problem(
                 Severity.blocker,
-                "no-paddle",
                 f"No Paddle in {paddle.python}.",
                 "Install paddlepaddle-gpu (or paddlepaddle) there, or give --python the "
                 "interpreter that has it.",
+                slug="no-paddle",
             )
         ]
     found = [
@@ -44,10 +44,10 @@ def paddle_problems(paddle: PaddleInstall) -> list[Problem]:
         found.append(
             problem(
                 Severity.blocker,
-                "paddle-broken",
                 f"Paddle {paddle.version} is not whole: {paddle.absent['build']}.",
                 "Install it again: pip install --force-reinstall paddlepaddle-gpu (or "
                 "paddlepaddle).",
+                slug="paddle-broken",
             )
         )
     return [p for p in found if p is not None]
@@ -58,24 +58,24 @@ def _paddle_age(paddle: PaddleInstall) -> Problem | None:
     if version is None or version[:2] == (0, 0):
         return problem(
             Severity.note,
-            "paddle-development",
             f"Paddle {paddle.version} is a development build: rules for it are those of 3.x.",
             "Trust what the trials show.",
+            slug="paddle-development",
         )
     if version[:2] < PADDLE_OLDEST:
         return problem(
             Severity.blocker,
-            "paddle-too-old",
             f"Paddle {paddle.version} is too old: 2.4 or later is needed.",
             "Upgrade Paddle; 3.x is advised.",
+            slug="paddle-too-old",
         )
     if version[:2] < PADDLE_ADVISED:
         return problem(
             Severity.warning,
-            "paddle-old",
             f"Paddle {paddle.version} is older than 2.6: AMP there ignores its own hardware gates "
             "and has no master gradients.",
             "Upgrade Paddle to 2.6 or later.",
+            slug="paddle-old",
         )
     return None
 
@@ -86,10 +86,10 @@ def _paddle_twice(paddle: PaddleInstall) -> Problem | None:
     kept = "GPU" if paddle.gpu_build else "CPU"
     return problem(
         Severity.warning,
-        "paddle-twice",
         f"{paddle.absent['distribution']}: their files are mixed, those of the {kept} build are "
         "on top.",
         "pip uninstall -y paddlepaddle paddlepaddle-gpu, then install one of them.",
+        slug="paddle-twice",
     )
 
 
@@ -99,9 +99,9 @@ def _cuda_age(paddle: PaddleInstall) -> Problem | None:
         return None
     return problem(
         Severity.blocker,
-        "cuda-too-old",
         f"Paddle was built with CUDA {paddle.cuda_version}; 10.1 or later is needed.",
         "Install a Paddle built with a newer CUDA.",
+        slug="cuda-too-old",
     )
 
 
@@ -111,10 +111,10 @@ def _cudnn_age(paddle: PaddleInstall) -> Problem | None:
         return None
     return problem(
         Severity.warning,
-        "cudnn-old",
         f"Paddle was built with cuDNN {paddle.cudnn_version}; below 7.6 many FP16 convolutions "
         "do not reach Tensor Cores.",
         "Install a Paddle built with cuDNN 7.6 or later.",
+        slug="cudnn-old",
     )
 
 
@@ -126,10 +126,10 @@ def paddle_numpy_fault(paddle: PaddleInstall) -> Problem | None:
         return None
     return problem(
         Severity.warning,
-        "paddle-numpy-scaler",
         f"Paddle {paddle.version} with numpy {paddle.numpy_version} ends every FP16 training at "
         "its first overflow: GradScaler.update() raises TypeError.",
         "autoamp works around it in its own runs; plain python needs: pip install 'numpy<2.4'",
+        slug="paddle-numpy-scaler",
     )
 
 
@@ -140,20 +140,20 @@ def host_problems(host: Host, device: Device) -> list[Problem]:
         found.append(
             problem(
                 Severity.warning,
-                "shm-small",
                 f"/dev/shm has {host.shm_free_bytes / 2**20:.0f} MiB free: DataLoader workers "
                 "hand their batches over in it.",
                 "In a container: --shm-size=8g; else use_shared_memory=False or num_workers=0.",
+                slug="shm-small",
             )
         )
     if host.memory_total_bytes < ADVISED_MEMORY_BYTES and not host.jetson:
         found.append(
             problem(
                 Severity.note,
-                "host-memory-small",
                 f"The host has {host.memory_total_bytes / GIB:.0f} GiB of memory; 16 GiB is "
                 "advised.",
                 "Large data sets and many workers may not fit.",
+                slug="host-memory-small",
             )
         )
     accelerated = device.kind in (DeviceKind.gpu, DeviceKind.custom)
@@ -161,19 +161,19 @@ def host_problems(host: Host, device: Device) -> list[Problem]:
         found.append(
             problem(
                 Severity.note,
-                "few-cores",
                 f"{host.cpu_count} processors feed the DataLoader: the GPU may wait for them.",
                 "Watch the data wait of the baseline.",
+                slug="few-cores",
             )
         )
     if host.wsl and device.kind is DeviceKind.gpu:
         found.append(
             problem(
                 Severity.note,
-                "wsl",
                 "This is Linux under Windows: NVML does not show other processes there, and "
                 "Windows' own use of the GPU comes on top.",
                 "Close what draws on the GPU before tuning.",
+                slug="wsl",
             )
         )
     return found

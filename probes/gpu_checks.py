@@ -37,33 +37,33 @@ def unusable(device: Device, reading: NvmlReading, paddle: PaddleInstall) -> Pro
         kind = "an XPU build" if paddle.build == "xpu" else "a CPU build"
         return problem(
             Severity.blocker,
-            "cpu-build-on-gpu",
             f"There is {device.name}, but Paddle {paddle.version} is {kind}.",
             f"Install paddlepaddle-gpu (after pip uninstall paddlepaddle), or {PLAN}.",
+            slug="cpu-build-on-gpu",
         )
     if paddle.build == "rocm":
         return problem(
             Severity.blocker,
-            "rocm-build-on-nvidia",
             f"There is {device.name}, but Paddle {paddle.version} is built for AMD GPUs.",
             f"Install paddlepaddle-gpu built with CUDA, or {PLAN}.",
+            slug="rocm-build-on-nvidia",
         )
     if device.nvml is not None and device.nvml.compute_mode == "prohibited":
         return problem(
             Severity.blocker,
-            "gpu-prohibited",
             f"The compute mode of {device.name} is 'prohibited': no program may use it.",
             "nvidia-smi -c DEFAULT (as root).",
+            slug="gpu-prohibited",
         )
     gpu = device.nvml
     if gpu is not None and gpu.compute_mode == "exclusive process" and gpu.processes:
         pids = ", ".join(str(p.pid) for p in gpu.processes)
         return problem(
             Severity.blocker,
-            "gpu-exclusive",
             f"{device.name} lets one process in (compute mode 'exclusive process'), and pid "
             f"{pids} has it.",
             "Wait for it, choose another GPU, or nvidia-smi -c DEFAULT (as root).",
+            slug="gpu-exclusive",
         )
     return driver_too_old(reading, paddle) or _not_compiled_for(device, paddle)
 
@@ -82,11 +82,11 @@ def driver_too_old(reading: NvmlReading, paddle: PaddleInstall) -> Problem | Non
         return None
     return problem(
         Severity.blocker,
-        "driver-too-old",
         f"Paddle was built with CUDA {paddle.cuda_version}; driver "
         f"{reading.driver_version or 'installed here'} supports CUDA "
         f"{reading.driver_cuda_version} at most.",
         f"Update the NVIDIA driver, install a Paddle built with an older CUDA, or {PLAN}.",
+        slug="driver-too-old",
     )
 
 
@@ -105,7 +105,10 @@ def _not_compiled_for(device: Device, paddle: PaddleInstall) -> Problem | None:
             return None
         archs = ", ".join(f"{a // 10}.{a % 10}" for a in paddle.cuda_archs)
         return problem(
-            Severity.blocker, "arch-not-in-wheel", f"{sentence}compiled for {archs}.", remedy
+            Severity.blocker,
+            f"{sentence}compiled for {archs}.",
+            remedy,
+            slug="arch-not-in-wheel",
         )
     wheel = version_tuple(paddle.cuda_version)
     if wheel is None:
@@ -114,19 +117,19 @@ def _not_compiled_for(device: Device, paddle: PaddleInstall) -> Problem | None:
     if first is not None and wheel[:2] < first:
         return problem(
             Severity.blocker,
-            "arch-not-in-wheel",
             f"{sentence}built with CUDA {paddle.cuda_version}, and only CUDA "
             f"{first[0]}.{first[1]} and later compile for it.",
             remedy,
+            slug="arch-not-in-wheel",
         )
     for below, since in DROPPED:
         if capability < below and wheel[:2] >= since:
             return problem(
                 Severity.blocker,
-                "arch-not-in-wheel",
                 f"{sentence}built with CUDA {paddle.cuda_version}, which dropped GPUs below "
                 f"{below[0]}.{below[1]}.",
                 remedy,
+                slug="arch-not-in-wheel",
             )
     return None
 
@@ -138,20 +141,20 @@ def nvml_problems(reading: NvmlReading, paddle: PaddleInstall, host: Host) -> li
         found.append(
             problem(
                 Severity.warning if reading.gpus else Severity.blocker,
-                "gpu-lost",
                 "A GPU does not answer any more: " + "; ".join(reading.lost) + ".",
                 "It may have fallen off the bus: see dmesg for 'Xid', reboot. To go on without: "
                 f"{PLAN}.",
+                slug="gpu-lost",
             )
         )
     for index in reading.mig_empty:
         found.append(
             problem(
                 Severity.warning if reading.gpus else Severity.blocker,
-                "mig-empty",
                 f"GPU {index} is in MIG mode and has no instance: no program can use it.",
                 f"Create one (nvidia-smi mig -cgi … -C), or nvidia-smi -i {index} -mig 0 (as "
                 "root).",
+                slug="mig-empty",
             )
         )
     if reading.problem is not None:
@@ -171,21 +174,21 @@ def _nvml_trouble(reading: NvmlReading, paddle: PaddleInstall, host: Host) -> Pr
         here = "an NVIDIA GPU is" if count == 1 else f"{count} NVIDIA GPUs are"
         return problem(
             Severity.blocker if paddle.gpu_build else Severity.warning,
-            slug,
             f"{sentence} But {here} on the PCI bus.",
             f"{remedy} Without it: {PLAN}.",
+            slug=slug,
         )
     if slug == "nvml-missing":
         if not paddle.gpu_build or paddle.build == "rocm":
-            return problem(Severity.note, slug, sentence, remedy)
+            return problem(severity=Severity.note, slug=slug, sentence=sentence, remedy=remedy)
         return problem(
             Severity.warning,
-            slug,
             f"{sentence} Paddle {paddle.version} is a GPU build: without a driver it computes on "
             "the CPU.",
             remedy,
+            slug=slug,
         )
-    return problem(Severity.warning, slug, sentence, remedy)
+    return problem(severity=Severity.warning, slug=slug, sentence=sentence, remedy=remedy)
 
 
 def gpu_problems(device: Device, reading: NvmlReading, paddle: PaddleInstall) -> list[Problem]:
@@ -205,17 +208,17 @@ def _busy(device: Device, gpu: NvmlGpu) -> Problem | None:
         )
         return problem(
             Severity.warning,
-            "gpu-busy",
             f"Other processes use the GPU: {who}. Times and memory will be theirs as well.",
             "Wait for them, or choose another GPU with --device gpu:N.",
+            slug="gpu-busy",
         )
     if total and free is not None and free < LOW_FREE_SHARE * total and "memory" not in gpu.absent:
         return problem(
             Severity.warning,
-            "gpu-low-memory",
             f"Only {free / GIB:.1f} of {total / GIB:.1f} GiB GPU memory is free, and no process "
             "shows who holds it.",
             "Processes of other containers or users hide here: nvidia-smi on the host shows them.",
+            slug="gpu-low-memory",
         )
     return None
 
@@ -226,9 +229,9 @@ def _throttled(gpu: NvmlGpu) -> Problem | None:
     heat = f" at {gpu.temperature_c} °C" if gpu.temperature_c is not None else ""
     return problem(
         Severity.warning,
-        "gpu-throttled",
         f"The GPU is throttled now{heat}: {', '.join(gpu.throttle_reasons)}.",
         "Check cooling and power: throttled times do not repeat.",
+        slug="gpu-throttled",
     )
 
 
@@ -238,10 +241,10 @@ def _power_limit(gpu: NvmlGpu) -> Problem | None:
         return None
     return problem(
         Severity.note,
-        "gpu-power-limit",
         f"The power limit is {limit:.0f} W; this GPU's default is {usual:.0f} W. Results hold "
         "for that limit.",
         "nvidia-smi -pl sets it (as root).",
+        slug="gpu-power-limit",
     )
 
 
@@ -251,9 +254,9 @@ def _narrow(gpu: NvmlGpu) -> Problem | None:
         return None
     return problem(
         Severity.note,
-        "pcie-narrow",
         f"The GPU has {width} PCIe lanes of {most} it could use: copies from the host are slower.",
         "Check slot and riser; some laptops save power that way while idle.",
+        slug="pcie-narrow",
     )
 
 
@@ -264,11 +267,11 @@ def _driver_minor(reading: NvmlReading, paddle: PaddleInstall) -> Problem | None
         return None
     return problem(
         Severity.note,
-        "driver-minor-older",
         f"Paddle was built with CUDA {paddle.cuda_version}, the driver is of CUDA "
         f"{reading.driver_cuda_version}: this works within a major version, but kernels compiled "
         "at run time may fail.",
         "Update the NVIDIA driver if a kernel does not load.",
+        slug="driver-minor-older",
     )
 
 
@@ -282,28 +285,39 @@ def several(
         found.append(
             problem(
                 Severity.warning,
-                "gpus-hidden",
                 f"{VISIBLE}={setting!r} hides every GPU ({len(gpus)} here).",
                 f"Unset {VISIBLE}, or name a GPU in it.",
+                slug="gpus-hidden",
+            )
+        )
+    if len(shown) > 1 and any(g.mig_profile for g in shown):
+        found.append(
+            problem(
+                Severity.note,
+                "Of several MIG instances a CUDA program sees one, and no whole GPU beside it; "
+                "gpu:N here counts them all.",
+                "autoamp shows each trial the chosen one alone; other programs need its UUID in "
+                f"{VISIBLE}.",
+                slug="mig-one-at-a-time",
             )
         )
     if len({g.name for g in shown}) > 1:
         found.append(
             problem(
                 Severity.note,
-                "gpus-mixed",
                 "The GPUs differ: a recommendation holds for the model it was tuned on.",
                 "Tune on each model: --device gpu:N.",
+                slug="gpus-mixed",
             )
         )
     if order_is_doubtful(gpus, environment) and re.search(r"(^|,)\s*\d", setting or "0"):
         found.append(
             problem(
                 Severity.note,
-                "gpu-order",
                 "CUDA numbers different GPUs by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set; "
                 "gpu:N here counts in PCI order, as nvidia-smi does.",
                 "export CUDA_DEVICE_ORDER=PCI_BUS_ID, so that all programs agree.",
+                slug="gpu-order",
             )
         )
     return found

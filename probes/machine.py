@@ -120,6 +120,11 @@ def gpu_device(gpu: NvmlGpu, number: int, host: Host) -> Device:
         for field in ("memory_total_bytes", "memory_free_bytes"):
             absent.pop(field, None)
     model = match_nvml(name, None if gpu.mig_profile else total)
+    if total is None and model is not None and not gpu.mig_profile:
+        # WSL's NVML may keep quiet; how much of it is free stays unknown.
+        total = model.memory_bytes
+        absent["memory"] = f"NVML gives none: that of {model.name} in the catalogue is given"
+        absent.pop("memory_total_bytes", None)
     capability = gpu.compute_capability or (model.compute_capability if model else None)
     if gpu.compute_capability is None and capability is not None:
         absent.pop("compute_capability", None)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoamp.probes.facts import Device
-from autoamp.probes.nvml import Asker, load, reason_of, throttle_bits
+from autoamp.probes.nvml import load
+from autoamp.probes.nvml_gpu import Asker, reason_of, throttle_bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,48 +1,17 @@
 """Paddle as installed for an interpreter, from metadata: paddle itself is never imported."""
 
 import json
+import os
 import re
 import sys
+from pathlib import Path
 
 from autoamp.errors import MachineError
+from autoamp.probes import paddle_metadata
 from autoamp.probes.facts import PaddleInstall
+from autoamp.probes.paddle_metadata import DISTRIBUTIONS
 from autoamp.process import run_quick
 
-DISTRIBUTIONS = ("paddlepaddle-gpu", "paddlepaddle", "paddlepaddle-xpu", "paddlepaddle-dcu")
-"""Wheels that put files into the same ``paddle`` folder; the first found gives the version."""
-
-# Runs in the interpreter that is asked about; paddle/version/__init__.py of a wheel is a list of
-# plain assignments, which is read, not imported. Plug-ins lie where paddle/base/core.py looks.
-ASK = r"""
-import importlib.util, json, os, re, sys
-from importlib import metadata
-out = {"python_version": sys.version.split()[0], "installed": {}, "plugins": []}
-for name in %r + ("numpy",):
-    try:
-        out["installed"][name] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        pass
-spec = importlib.util.find_spec("paddle")
-folder = None
-if spec is not None and spec.origin:
-    folder = os.path.dirname(spec.origin)
-    try:
-        with open(os.path.join(folder, "version", "__init__.py")) as f:
-            text = f.read()
-        for key, value in re.findall(r"^(\w+) *= *(.*)$", text, re.M):
-            out[key] = value.strip().strip("'\"")
-    except OSError as error:
-        out["unreadable"] = str(error)
-root = os.environ.get("CUSTOM_DEVICE_ROOT")
-if root is None and folder is not None:
-    root = os.path.join(os.path.dirname(folder), "paddle_custom_device")
-try:
-    out["plugins"] = sorted(n for n in os.listdir(root) if n.endswith(".so")) if root else []
-except OSError:
-    pass
-out["found"] = folder is not None
-print(json.dumps(out))
-"""
 REMEDY = "give --python a Python 3 interpreter that runs"
 
 
@@ -52,10 +21,13 @@ def paddle_install(python: str | None = None) -> PaddleInstall:
     Raises MachineError ``interpreter-broken`` if the interpreter does not answer.
     """
     python = python or sys.executable
+    if os.path.abspath(python) == os.path.abspath(sys.executable):
+        # Asking itself saves the start of an interpreter.
+        return read_answer(python, paddle_metadata.answer())
+    text = Path(paddle_metadata.__file__).read_text(encoding="utf-8")
     try:
-        # From the root folder: `-c` puts the working directory first on the path, and `-I` would
-        # hide a paddle that was installed with --user.
-        done = run_quick([python, "-c", ASK % (DISTRIBUTIONS,)], timeout_s=60, cwd="/")
+        # Not `-I`: it would hide a paddle that was installed with --user.
+        done = run_quick([python, "-c", text], timeout_s=60, cwd="/")
     except (OSError, TimeoutError) as error:
         raise MachineError(
             f"{python} does not answer: {error}", slug="interpreter-broken", remedy=REMEDY

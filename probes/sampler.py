@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autoamp.measurement import Utilisation
 from autoamp.probes.facts import Device, DeviceKind
-from autoamp.probes.nvml import throttle_names
+from autoamp.probes.nvml_gpu import throttle_names
 from autoamp.probes.nvml_session import Look, Session
 
 PERIOD_S = 0.1

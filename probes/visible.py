@@ -28,8 +28,11 @@ def visible(gpus: Sequence[NvmlGpu], setting: str | None) -> tuple[NvmlGpu, ...]
         if re.fullmatch(r"\d+", entry):
             # An index names the GPU; of a GPU split by MIG, CUDA takes the first instance.
             match = match[:1]
-        if len(match) != 1 or match[0] in chosen:
+        if len(match) != 1:
             break
+        if match[0] in chosen:
+            # The driver takes a repeated GPU for a mistake, and shows none at all.
+            return ()
         chosen.append(match[0])
     return tuple(chosen)
 

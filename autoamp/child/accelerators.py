@@ -40,7 +40,7 @@ def describe(paddle: Any, kind: str, index: int) -> dict[str, Any]:
         paddle.set_device(name)
         allowed = [dtype for dtype in ("float16", "bfloat16") if amp_works(paddle, dtype)]
     except Exception as error:
-        absent["allowed_dtypes"] = _reason(error)
+        absent["allowed_dtypes"] = reason(error)
     total, free = memory(paddle, kind, index, absent)
     return {
         "type": kind,
@@ -75,14 +75,14 @@ def memory(
         properties = paddle.device.get_device_properties(f"{kind}:{index}")
         total = int(properties.total_memory) or None
     except Exception as error:
-        absent["memory_total_bytes"] = _reason(error)
+        absent["memory_total_bytes"] = reason(error)
     if kind == "xpu" and hasattr(paddle.device, "xpu"):
         try:
             total = int(paddle.device.xpu.memory_total(index))
             free = total - int(paddle.device.xpu.memory_used(index))
             absent.pop("memory_total_bytes", None)
         except Exception as error:
-            absent["memory_free_bytes"] = _reason(error)
+            absent["memory_free_bytes"] = reason(error)
     if total is None:
         absent.setdefault("memory_total_bytes", "Paddle does not tell it for this device")
     if free is None:
@@ -95,11 +95,13 @@ def title(paddle: Any, name: str, absent: dict[str, str]) -> str:
     try:
         return str(paddle.device.get_device_name(name)) or name
     except Exception as error:
-        absent["name"] = _reason(error)
+        absent["name"] = reason(error)
         return name
 
 
-def _reason(error: Exception) -> str:
-    """The last line with words: Paddle's errors are framed in rulers and stacks."""
+def reason(error: Exception) -> str:
+    """The line that says what happened: Paddle frames it in stacks, rulers and hints."""
     lines = [x.strip() for x in str(error).splitlines() if any(c.isalnum() for c in x)]
-    return (lines[-1] if lines else type(error).__name__)[:300]
+    plain = [x for x in lines if not x.startswith(("[Hint", "[operator", "--"))]
+    named = [x for x in plain if "Error" in x or x.startswith("(")]
+    return (named or plain or lines or [type(error).__name__])[-1][:300]

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from autoamp.child.accelerators import reason
+
 TIMED_S = 0.2
 """Each measure is repeated for this long (device seconds on a virtual device)."""
 MOST_REPEATS = 2000
@@ -58,8 +60,7 @@ class Bench:
         try:
             return work()
         except Exception as error:
-            lines = [x.strip() for x in str(error).splitlines() if any(c.isalnum() for c in x)]
-            self.absent[name] = (lines[-1] if lines else type(error).__name__)[:200]
+            self.absent[name] = reason(error)
             return None
 
     def sizes(self) -> list[tuple[int, int, int]]:

@@ -1,5 +1,7 @@
 """The probe as text and JSON."""
 
+import io
+
 import msgspec
 from rich.console import Console, Group
 from rich.panel import Panel
@@ -31,9 +33,8 @@ def as_json(machine: Machine) -> str:
 
 def print_machine(console: Console, machine: Machine) -> None:
     """Problems first, one panel a GPU, then the verdicts."""
-    for found in machine.problems:
-        console.print(problem_text(found))
     if machine.problems:
+        console.print(problem_table(machine.problems))
         console.print()
     shown = machine.devices
     if machine.device not in shown:
@@ -48,13 +49,22 @@ def print_machine(console: Console, machine: Machine) -> None:
         console.print(roofline_table(machine.roofline))
 
 
-def problem_text(found: Problem) -> Text:
-    """Severity, sentence, name; below it what to do."""
-    text = Text()
-    text.append(f"{str(found.severity).upper():8} ", style=_COLOURS[found.severity])
-    text.append(f"{found.sentence} [{found.slug}]\n")
-    text.append(f"         {found.remedy}", style="dim")
-    return text
+def lines(machine: Machine, width: int = 100) -> list[str]:
+    """The same as plain lines."""
+    console = Console(file=io.StringIO(), width=width, highlight=False, color_system=None)
+    with console.capture() as capture:
+        print_machine(console, machine)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def problem_table(problems: tuple[Problem, ...]) -> Table:
+    """Severity, sentence and name; below them what to do."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=False)
+    for found in problems:
+        severity = Text(str(found.severity).upper(), style=_COLOURS[found.severity])
+        table.add_row(severity, Text(f"{found.sentence} [{found.slug}]"))
+        table.add_row("", Text(found.remedy, style="dim"))
+    return table
 
 
 def panel(device: Device, machine: Machine) -> Panel:
