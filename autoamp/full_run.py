@@ -13,6 +13,7 @@ from autoamp.launch import Target
 from autoamp.measurement import Measurement
 from autoamp.probes import machine as probes_machine
 from autoamp.probes import virtual as probes_virtual
+from autoamp.probes import visible
 from autoamp.probes.facts import DeviceKind, Machine, Severity
 from autoamp.process import Exit, run_foreground
 from autoamp.settings import Setting
@@ -133,7 +134,7 @@ def run(full: FullRun, config: Recommendation, say: Callable[[str], None]) -> in
     hooks = config.script.hooks
     mixed = full.setting.is_mixed
     virtual = None
-    extra: Mapping[str, str] = {}
+    extra: Mapping[str, str] = visible.child_environment(device)
     if device.kind is DeviceKind.virtual:
         assert device.model is not None and device.memory_total_bytes is not None
         virtual = probes_virtual.virtual_device(device.model, device.memory_total_bytes, True)

@@ -21,6 +21,7 @@ from autoamp.launch import Target
 from autoamp.measurement import Label, Measurement, Outcome, Phase, ScriptFacts
 from autoamp.probes import machine as probes_machine
 from autoamp.probes import virtual as probes_virtual
+from autoamp.probes import visible
 from autoamp.probes.facts import DeviceKind, Machine, Severity
 from autoamp.probes.sampler import Sampler
 from autoamp.studies import history, lease, phases, recommend, recommendation, script_identity
@@ -174,7 +175,7 @@ class Runner:
     def environment(self, plan: wire.Plan) -> Mapping[str, str]:
         """What the plan's device needs in the child's environment."""
         if plan.virtual is None or self.plugin_dir is None:
-            return {}
+            return visible.child_environment(self.machine.device)
         return virtual_device.child_environment(plan.virtual, self.plugin_dir)
 
     def run(self, number: int, proposal: Proposal) -> Measurement:
