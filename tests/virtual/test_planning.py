@@ -137,3 +137,62 @@ give(**timed(net, opt, scaler, lambda net: nn.functional.cross_entropy(net(x), y
     )
     assert got["host"] < 2 << 30
     assert got["peak"] > 1024 * 64 * 64 * 64 * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["O1", "O2"])
+@pytest.mark.parametrize("model", ["bert", "vit"])
+def test_transformers_touch_no_page_of_their_tensors(
+    run: Run, devices: Any, model: str, level: str
+) -> None:
+    """BERT-large at batch 128 and sequence 128; ViT-Base at batch 256."""
+    got = run(
+        STEP
+        + f"""
+model, level = {model!r}, {level!r}
+width, layers, heads, length, batch = (
+    (1024, 24, 16, 128, 128) if model == "bert" else (768, 12, 12, 197, 256))
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        if model == "bert":
+            self.words = nn.Embedding(30522, width)
+        else:
+            self.patches = nn.Conv2D(3, width, 16, 16)
+            self.token = self.create_parameter([1, 1, width])
+        self.places = self.create_parameter([1, length, width])
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, 0.1, activation="gelu")
+        self.encoder = nn.TransformerEncoder(layer, layers)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 30522 if model == "bert" else 1000)
+    def forward(self, x):
+        if model == "bert":
+            h = self.encoder(self.words(x) + self.places)
+            return self.head(self.norm(h[:, :20]))
+        h = self.patches(x).flatten(2).transpose([0, 2, 1])
+        token = self.token.expand([x.shape[0], 1, width]).astype(h.dtype)
+        h = paddle.concat([token, h], axis=1) + self.places
+        return self.head(self.norm(self.encoder(h))[:, 0])
+net = Net()
+opt = paddle.optimizer.AdamW(1e-4, parameters=net.parameters(), multi_precision=level == "O2",
+                             grad_clip=nn.ClipGradByGlobalNorm(1.0))
+if level == "O2":
+    net, opt = paddle.amp.decorate(net, opt, level="O2")
+scaler = paddle.amp.GradScaler(init_loss_scaling=1024.0)
+if model == "bert":
+    x, y = paddle.zeros([batch, length], "int64"), paddle.zeros([batch, 20], "int64")
+else:
+    x, y = paddle.zeros([batch, 3, 224, 224]), paddle.zeros([batch], "int64")
+got = timed(net, opt, scaler, lambda net: nn.functional.cross_entropy(net(x), y), level)
+flops = sum(k.flops for k in runtime.op_report() if k.name in ("conv2d", "matmul"))
+tokens = batch * length
+give(flops=flops, expected=2 * tokens * layers * (12 * width**2 + 2 * length * width), **got)
+""",
+        device=devices.a100,
+        numerics=False,
+    )
+    assert got["host"] < 2 << 30
+    assert all(x == x and abs(x) < 1e9 for x in got["losses"])
+    # Heads and patches come on top of the encoder's products.
+    assert got["expected"] < got["flops"] < 1.2 * got["expected"]
+    assert got["peak"] > 8 << 30
