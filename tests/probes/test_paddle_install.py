@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoamp.errors import MachineError
-from autoamp.probes.paddle_install import ASK, DISTRIBUTIONS, paddle_install, read_answer
+from autoamp.probes import paddle_metadata
+from autoamp.probes.paddle_install import paddle_install, read_answer
+from autoamp.probes.paddle_metadata import DISTRIBUTIONS
 
 CPU: dict[str, Any] = {
     "python_version": "3.11.9",
@@ -141,7 +143,7 @@ def test_a_wheels_files_are_read_and_not_run(tmp_path: Path) -> None:
         "compiled_cuda_archs     = [70, 75, 80]\n",
     )
     done = subprocess.run(
-        [sys.executable, "-S", "-c", ASK % (DISTRIBUTIONS,)],
+        [sys.executable, "-S", "-c", Path(paddle_metadata.__file__).read_text()],
         env={"PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
@@ -150,3 +152,22 @@ def test_a_wheels_files_are_read_and_not_run(tmp_path: Path) -> None:
     found = read_answer("py", json.loads(done.stdout))
     assert (found.version, found.cuda_version) == ("3.1.0", "12.6")
     assert found.distribution == "paddlepaddle-gpu" and found.cuda_archs == (70, 75, 80)
+
+
+def test_another_interpreter_is_asked_the_same(tmp_path: Path) -> None:
+    """A link to our own interpreter counts as another one: it may be a venv's."""
+    link = tmp_path / "python"
+    link.symlink_to(sys.executable)
+    assert paddle_install(str(link)).python == str(link)
+    assert paddle_install(str(link)).python_version == paddle_install().python_version
+
+
+def test_a_paddle_folder_of_the_users_own_is_no_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "paddle").mkdir()
+    (tmp_path / "paddle" / "__init__.py").write_text("raise SystemExit('mine')\n")
+    before = paddle_install()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
+    assert paddle_install() == before

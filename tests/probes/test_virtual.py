@@ -4,6 +4,7 @@ import pytest
 
 from autoamp.probes import catalogue
 from autoamp.probes.facts import GpuModel
+from autoamp.probes.peaks import peaks
 from autoamp.probes.virtual import virtual_device
 
 
@@ -15,9 +16,13 @@ def test_every_row_can_be_played(model: GpuModel) -> None:
     assert played.bandwidth_bytes_per_s == model.bandwidth_gb_per_s * 1e9
     assert played.flops_per_s["float32"] == model.fp32_tflops * 1e12
     assert all(rate > 0 for rate in played.flops_per_s.values())
-    # A rate is claimed only where the row has one.
-    assert ("tf32" in played.flops_per_s) == (model.tf32_tflops is not None)
-    assert ("bfloat16" in played.flops_per_s) == (model.bf16_tensor_tflops is not None)
+    # A rate is claimed only where the hardware has the dtype, and a sourced one comes first.
+    assert played.flops_per_s == {k: p.tflops * 1e12 for k, p in peaks(model).items()}
+    ampere = model.compute_capability >= (8, 0)
+    assert ("tf32" in played.flops_per_s) <= ampere
+    assert ("bfloat16" in played.flops_per_s) <= ampere
+    if model.tf32_tflops is not None:
+        assert played.flops_per_s["tf32"] == model.tf32_tflops * 1e12
 
 
 def test_tensor_rates_come_before_plain_ones() -> None:

@@ -12,9 +12,10 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 MACHINES = Path(__file__).resolve().parent.parent / "machines"
 MIB = 2**20
