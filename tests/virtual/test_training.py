@@ -258,3 +258,22 @@ give(weight=str(net[0].weight.dtype), calls=runtime.low_precision_calls()["matmu
     )
     assert got["weight"] == "paddle.float16", "O2 decorates, as on a GPU build"
     assert got["calls"][0] == 8
+
+
+@pytest.mark.slow
+def test_several_ranks_are_refused_by_name(run: Run) -> None:
+    got = run(
+        """
+os.environ.update(PADDLE_TRAINERS_NUM="2", PADDLE_TRAINER_ID="0", PADDLE_DISTRI_BACKEND="xccl")
+try:
+    paddle.distributed.init_parallel_env()
+    give(said=None)
+except NotImplementedError as error:
+    give(said=str(error))
+os.environ.update(PADDLE_TRAINERS_NUM="1")
+paddle.distributed.init_parallel_env()
+give(alone=paddle.distributed.get_world_size())
+"""
+    )
+    assert "virtual device" in got["said"] and "one GPU" in got["said"]
+    assert got["alone"] == 1
