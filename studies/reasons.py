@@ -84,13 +84,7 @@ def _keep_fp32(
             headline = f"{keep}: no mixed precision was measured"
             why.append(s.spent or stopped or "the trials went to FP32")
     else:
-        ratio = mixed.against_fp32
-        assert ratio is not None
-        headline = f"{word}: AMP does not pay here: best {mixed.setting.precision()} is " + (
-            ratio_text(ratio)
-        )
-        if other_batch:
-            headline += f"; batch {batch} does"
+        headline = f"{keep}: AMP does not pay here: {_beside(s, best, mixed)}"
         why += evidence(s, mixed)
         why += _what_failed(s)
     if other_batch and best.against_fp32 is not None:
@@ -101,6 +95,19 @@ def _keep_fp32(
     return headline, why
 
 
+def _beside(s: Session, best: Choice, mixed: Choice) -> str:
+    """The best mixed precision against the FP32 that is recommended, whatever its batch."""
+    name = f"best {mixed.setting.precision()}"
+    if best.setting.batch_size is None or best.setting.batch_size == s.space.own_batch:
+        ratio = mixed.against_fp32
+        assert ratio is not None
+        return f"{name} is {ratio_text(ratio)}"
+    ours, theirs = best.first.throughput_samples_per_s, mixed.first.throughput_samples_per_s
+    share = theirs / ours if ours and theirs else None
+    at = f" at batch {s.batch_of(mixed.setting)}"
+    return f"{name}{at} has {share:.2f}x its throughput" if share is not None else f"{name}{at}"
+
+
 def evidence(s: Session, mixed: Choice) -> list[str]:
     """Why mixed precision brings little, from what the runs showed."""
     out: list[str] = []
@@ -108,8 +115,8 @@ def evidence(s: Session, mixed: Choice) -> list[str]:
     assert ratio is not None and s.fp32 is not None
     if is_gain(ratio, min_gain=s.options.min_gain):
         out.append(
-            f"FP32 with batch {s.batch_of(s.fp32_setting or Setting())} is slower, but another "
-            "FP32 batch is as fast"
+            f"it gains over FP32 with batch {s.batch_of(s.fp32_setting or Setting())}, and "
+            "so does FP32 with another batch"
         )
     elif ratio.ratio >= 1 + s.options.min_gain:
         out.append("the gain is inside its own interval, so it may be none")
