@@ -53,7 +53,11 @@ def probe(
     if as_json:
         sys.stdout.write(report.as_json(found))
     else:
-        report.print_machine(Console(highlight=False), found)
+        console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+        # Written by ourselves: rich would end the program when the reader (head) has gone.
+        with console.capture() as text:
+            report.print_machine(console, found)
+        sys.stdout.write(text.get())
     if blockers(found):
         raise typer.Exit(errors.EXIT_MACHINE)
 
