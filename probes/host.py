@@ -6,8 +6,6 @@ import shutil
 import socket
 from pathlib import Path
 
-import psutil
-
 from autoamp.probes.facts import Host
 from autoamp.probes.nvml import NvmlReading
 
@@ -18,9 +16,11 @@ DISPLAY_CLASSES = ("0x0300", "0x0302")
 
 def host(reading: NvmlReading, root: Path = Path("/")) -> Host:
     """What is known of the host; ``root`` is where /proc, /sys and /dev lie."""
-    memory = psutil.virtual_memory()
+    total, available = _memory(root)
     limit = _number(root / "sys/fs/cgroup/memory.max")
-    total = int(memory.total) if limit is None else min(int(memory.total), limit)
+    if limit is None:
+        limit = _number(root / "sys/fs/cgroup/memory/memory.limit_in_bytes")
+    total = total if limit is None else min(total, limit)
     missing: dict[str, str] = {}
     silence = reading.problem or "NVML did not say"
     if reading.driver_version is None:
@@ -42,7 +42,7 @@ def host(reading: NvmlReading, root: Path = Path("/")) -> Host:
         cpu_model=cpu_model,
         cpu_count=_processors(root),
         memory_total_bytes=total,
-        memory_available_bytes=min(int(memory.available), total),
+        memory_available_bytes=min(available, total),
         shm_free_bytes=shm,
         driver_version=reading.driver_version,
         driver_cuda_version=reading.driver_cuda_version,
@@ -65,10 +65,30 @@ def _number(path: Path) -> int | None:
     return int(text) if text.isdigit() else None
 
 
+def _memory(root: Path) -> tuple[int, int]:
+    """Total and available bytes. Not psutil: its import takes as long as the whole probe."""
+    found: dict[str, int] = {}
+    for line in (_read(root / "proc/meminfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        number = value.split()[:1]
+        if number and number[0].isdigit():
+            found[name] = int(number[0]) * 1024
+    total = found.get("MemTotal")
+    if total is None:
+        # A sandbox without /proc.
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return total, found.get("MemAvailable", total)
+
+
 def _processors(root: Path) -> int:
     """Processors this process may use: its affinity, and the container's share of time."""
     count = len(os.sched_getaffinity(0))
     quota, _, period = (_read(root / "sys/fs/cgroup/cpu.max") or "").strip().partition(" ")
+    if not quota:
+        old = root / "sys/fs/cgroup/cpu"
+        quota = (_read(old / "cpu.cfs_quota_us") or "").strip()
+        period = (_read(old / "cpu.cfs_period_us") or "").strip()
+    # "max" and -1 are no limit.
     if quota.isdigit() and period.isdigit() and int(period):
         count = min(count, max(1, int(quota) // int(period)))
     return count
