@@ -219,3 +219,10 @@ class Measurement:
         if not self.throughput_samples_per_s:
             return None
         return 1000.0 / self.throughput_samples_per_s
+
+    @property
+    def energy_j_per_1000_samples(self) -> float | None:
+        """Joules of the device (not its host) in the timed window; None if it was not sampled."""
+        if self.utilisation.energy_j is None or not self.samples_timed:
+            return None
+        return 1000.0 * self.utilisation.energy_j / self.samples_timed

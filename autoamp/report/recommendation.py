@@ -77,6 +77,7 @@ def table(rec: Recommendation) -> list[str]:
             *(_time(m) for _, m in columns),
             _time_change(base, changed),
         ],
+        ["energy for 1,000 samples", *(_energy(m) for _, m in columns), ""],
         ["skipped steps", *(_skipped(m) for _, m in columns), ""],
         ["final loss scale", *(scale_text(m.numerics.final_loss_scale) for _, m in columns), ""],
     ]
@@ -200,6 +201,12 @@ def _memory(m: Measured) -> str:
 def _utilisation(m: Measured) -> str:
     percent = m.utilisation.gpu_percent
     return "-" if percent is None else f"{percent:.0f} %"
+
+
+def _energy(m: Measured) -> str:
+    """Mean power of the device over the time that many samples take; its host is not in it."""
+    power, seconds = m.utilisation.power_mean_w, m.seconds_per_1000_samples
+    return "-" if power is None or seconds is None else f"{power * seconds:.3g} J"
 
 
 def _share(value: float | None) -> str:

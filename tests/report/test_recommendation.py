@@ -167,3 +167,15 @@ def test_markup_in_names_is_printed_as_it_is() -> None:
     out = io.StringIO()
     print_recommendation(Console(file=out, width=200), found)
     assert "note: see [bold]x[/bold] [1]" in out.getvalue()
+
+
+def test_energy_is_shown_where_power_was_sampled() -> None:
+    rec = build(drive(Simulated(noise=0.002)))
+    assert "energy for 1,000 samples" not in "\n".join(lines(rec))
+    use = msgspec.structs.replace(rec.best.measured.utilisation, power_mean_w=60.0)
+    measured = msgspec.structs.replace(
+        rec.best.measured, utilisation=use, seconds_per_1000_samples=2.5
+    )
+    best = msgspec.structs.replace(rec.best, measured=measured)
+    text = "\n".join(lines(msgspec.structs.replace(rec, best=best)))
+    assert "150 J" in row(text, "energy for 1,000 samples")

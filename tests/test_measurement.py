@@ -1,0 +1,28 @@
+"""Derived values of a measurement: units, and no number where there is none."""
+
+import pytest
+
+from autoamp.measurement import Measurement, Outcome, Utilisation
+
+
+def test_per_thousand_samples() -> None:
+    found = Measurement(
+        outcome=Outcome.ok,
+        samples_timed=4000,
+        throughput_samples_per_s=200.0,
+        utilisation=Utilisation(energy_j=1200.0),
+    )
+    assert found.seconds_per_1000_samples == 5.0
+    assert found.energy_j_per_1000_samples == 300.0
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        Measurement(outcome=Outcome.no_steps, utilisation=Utilisation(energy_j=1.0)),
+        Measurement(outcome=Outcome.ok, samples_timed=10),
+    ],
+)
+def test_unknown_stays_unknown(found: Measurement) -> None:
+    assert found.energy_j_per_1000_samples is None
+    assert found.seconds_per_1000_samples is None
