@@ -408,7 +408,10 @@ def tune(request: Request, view: View, stops: Stops) -> Tuned:
             except AutoampError:
                 store.set_state(study.id, StudyState.failed)
                 raise
-            wall_s = time.monotonic() - started
+            # A study that was continued took longer than this session.
+            wall_s = max(
+                time.monotonic() - started, sum(t.measurement.wall_s for t in result.trials)
+            )
             found = recommend.build(
                 result,
                 study=study.name,
