@@ -101,6 +101,16 @@ KNOWN = [
     ("NVIDIA A10", 23028, "a10"),
     ("NVIDIA A10G", 23028, "a10g"),
     ("NVIDIA RTX A6000", 49140, "a6000"),
+    # Three cards of 24 or 48 GB whose names differ by a word.
+    ("NVIDIA RTX 6000 Ada Generation", 49140, "rtx6000-ada"),
+    ("Quadro RTX 6000", 24576, "quadro-rtx6000"),
+    ("NVIDIA GeForce RTX 4090 D", 24564, "rtx4090-d"),
+    # The 12 GB card of that name has more cores than the 10 GB one.
+    ("NVIDIA GeForce RTX 3080", 12288, "rtx3080-12gb"),
+    ("NVIDIA GeForce RTX 3080", 10240, "rtx3080-10gb"),
+    ("NVIDIA GeForce RTX 4060 Ti", 8188, "rtx4060-ti-8gb"),
+    ("NVIDIA GeForce RTX 4060 Ti", 16380, "rtx4060-ti-16gb"),
+    ("NVIDIA GeForce GTX 1660 SUPER", 6144, "gtx1660-super"),
     ("RTX A6000", 49140, "a6000"),
     ("GeForce GTX 1080", 8119, "gtx1080"),
     ("GeForce GTX 1080 Ti", 11178, "gtx1080-ti"),
@@ -130,18 +140,17 @@ def test_nvml_names(name: str, mib: int | None, alias: str) -> None:
 
 
 UNKNOWN = [
-    ("NVIDIA RTX 6000 Ada Generation", 49140, "a6000 is the Ampere card"),
     ("Tesla V100-FHHL-16GB", 16160, "slower than either V100 with 16 GB"),
-    ("NVIDIA GeForce RTX 4090 D", 24564, "fewer cores than the 4090"),
     ("NVIDIA GeForce RTX 4090 Laptop GPU", 16376, "a laptop's chip"),
     ("NVIDIA GeForce RTX 3080 Laptop GPU", 16384, "a laptop's chip"),
-    ("NVIDIA GeForce RTX 3080", 12288, "the 12 GB card has more cores"),
     ("GeForce GTX 1060 3GB", 3019, "fewer cores than the 6 GB card"),
     ("NVIDIA GeForce GTX 1650 Ti with Max-Q Design", 4096, "another chip than the 1650"),
     ("NVIDIA H100 NVL", 95830, "94 GB, another clock"),
     ("GRID T4-8Q", 8192, "half a T4"),
     ("GeForce GTX TITAN X", 12212, "Maxwell, not Pascal's TITAN X"),
     ("NVIDIA GeForce RTX 9090", 65536, "does not exist yet"),
+    ("NVIDIA GeForce RTX 3070", 16384, "no such size: a modified card"),
+    ("NVIDIA GeForce RTX 3060", 8192, "fewer lanes than the 12 GB card"),
     ("Tesla K80", 11441, "too old for the catalogue"),
     ("Orin (nvgpu)", None, "which Orin cannot be told without memory"),
     ("", 8192, "no name at all"),

@@ -24,7 +24,7 @@ def allowed(
 def test_every_gpu_of_the_catalogue(model: catalogue.GpuModel) -> None:
     """FP16 from 7.0 with Tensor Cores, BF16 from 8.0: what Paddle's gate and the chips allow."""
     device = played(model.alias)
-    fp16 = model.compute_capability >= (7, 0) and not model.name.startswith("GeForce GTX 16")
+    fp16 = model.tensor_core_generation > 0
     for level in AMP:
         assert allowed(device, Dtype.float16, level) == fp16
         assert allowed(device, Dtype.bfloat16, level) == (model.compute_capability >= (8, 0))
