@@ -26,6 +26,9 @@ def identity(device: Device, paddle: PaddleInstall, host: Host | None = None) ->
             name += f",memory={(device.memory_total_bytes or 0) / GIB:g}GiB"
         if not device.numerics:
             name += ",numerics=off"
+    elif device.kind is DeviceKind.custom and device.name == device.paddle_name:
+        # Paddle has no name for it: the type stands for it, for an index may change.
+        name = device.paddle_name.partition(":")[0]
     else:
         name = device.name
     memory = device.memory_total_bytes

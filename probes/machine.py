@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autoamp.errors import MachineError
-from autoamp.probes import checks, choice, gpu_checks, nvml, rules, visible
+from autoamp.probes import checks, choice, gpu_checks, nvml, rules, usable, visible
 from autoamp.probes.accelerators import accelerators, may_have_any
 from autoamp.probes.catalogue import match_nvml, tensor_core_generation
 from autoamp.probes.device_spec import DeviceSpec, parse_device
@@ -74,7 +74,7 @@ def assemble(
     environment = environment or {}
     gpus = visible.visible(reading.gpus, environment.get(visible.VISIBLE))
     shown = tuple(gpu_device(gpu, number, host) for number, gpu in enumerate(gpus))
-    unusable = {d.paddle_name: gpu_checks.unusable(d, reading, paddle) for d in shown}
+    unusable = {d.paddle_name: usable.unusable(d, reading, paddle) for d in shown}
     chosen, reason = choice.choose(spec, shown, others, unusable, reading, paddle, host)
     problems = checks.paddle_problems(paddle)
     about_gpus = gpu_checks.nvml_problems(reading, paddle, host)

@@ -60,13 +60,15 @@ def order_is_doubtful(gpus: Sequence[NvmlGpu], environment: Mapping[str, str]) -
 def child_environment(device: Device) -> dict[str, str]:
     """Variables that show a child process ``device`` alone, as its ``gpu:0``.
 
-    By UUID: it means the same whatever the order, and is the only name of a MIG instance. Empty
-    for what is no NVIDIA GPU.
+    By UUID: it means the same whatever the order, and is the only name of a MIG instance. An
+    integrated GPU, which is on no PCI bus, goes by index: whether CUDA takes its UUID was never
+    seen. Empty for what is no NVIDIA GPU.
     """
     if device.kind is not DeviceKind.gpu:
         return {}
     values = {ORDER: PCI_ORDER}
-    if device.uuid is not None and device.uuid.startswith(("GPU-", "MIG-")):
+    integrated = device.nvml is not None and device.nvml.pci_bus_id is None
+    if device.uuid and device.uuid.startswith(("GPU-", "MIG-")) and not integrated:
         values[VISIBLE] = device.uuid
     elif device.nvml is not None:
         values[VISIBLE] = str(device.nvml.index)

@@ -8,6 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from autoamp.probes import peaks
 from autoamp.probes.catalogue import models
 from autoamp.probes.facts import (
     Device,
@@ -252,20 +253,21 @@ def _share(value: float | None) -> str:
 
 
 def catalogue_lines() -> list[str]:
-    """The catalogue as a table."""
+    """The catalogue as a table; a rate that no source gives is marked as worked out."""
     head = (
         f"{'name':16} {'GPU':38} {'capability':>10} {'memory':>9} {'GB/s':>6} "
-        f"{'FP32':>6} {'FP16':>6}  TFLOP/s"
+        f"{'FP32':>7} {'FP16':>8}  TFLOP/s"
     )
     out = [head]
     for m in models():
-        fp16 = m.fp16_tensor_tflops or m.fp16_plain_tflops
+        half = peaks.float16(m)
         capability = "{}.{}".format(*m.compute_capability)
+        rate = "-" if half is None else f"{'~' if half.derived else ''}{half.tflops:.3g}"
         out.append(
             f"{m.alias:16} {m.name:38} {capability:>10} {m.memory_bytes / 2**30:>5.0f} GiB "
-            f"{m.bandwidth_gb_per_s:>6.0f} {m.fp32_tflops:>6.1f} "
-            + (f"{fp16:>6.1f}" if fp16 is not None else f"{'-':>6}")
+            f"{m.bandwidth_gb_per_s:>6.0f} {m.fp32_tflops:>7.3g} {rate:>8}"
         )
+    out.append("~ worked out from SMs and clock; all others from the sources in --json")
     out.append("use one as --device virtual:NAME[,memory=4GiB][,numerics=off]")
     return out
 

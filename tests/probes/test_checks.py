@@ -8,7 +8,7 @@ from devices import PADDLE, custom, gpu
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoamp.probes import checks, gpu_checks
+from autoamp.probes import checks, gpu_checks, usable
 from autoamp.probes.facts import (
     Device,
     DeviceKind,
@@ -66,7 +66,7 @@ def by_slug(found: list[Problem], slug: str) -> Problem | None:
 def test_a_good_machine_has_no_problem() -> None:
     assert checks.paddle_problems(PADDLE) == []
     assert checks.host_problems(HOST, a10()) == []
-    assert gpu_checks.unusable(a10(), READING, replace(PADDLE, cuda_version="12.3")) is None
+    assert usable.unusable(a10(), READING, replace(PADDLE, cuda_version="12.3")) is None
     assert gpu_checks.gpu_problems(a10(), READING, replace(PADDLE, cuda_version="12.3")) == []
     assert gpu_checks.nvml_problems(READING, PADDLE, HOST) == []
     assert gpu_checks.several((STATE,), (STATE,), {}) == []
@@ -152,7 +152,7 @@ def test_few_cores_matter_to_accelerators_only() -> None:
 )
 def test_driver_against_wheel(wheel: str | None, driver: str | None, blocked: bool) -> None:
     reading = replace(READING, driver_cuda_version=driver)
-    found = gpu_checks.driver_too_old(reading, replace(PADDLE, cuda_version=wheel))
+    found = usable.driver_too_old(reading, replace(PADDLE, cuda_version=wheel))
     assert (found is not None) == blocked
     if found is not None:
         assert wheel and wheel in found.sentence and driver and driver in found.sentence
@@ -188,7 +188,7 @@ def test_wheel_lacks_this_architecture(
 ) -> None:
     paddle = replace(PADDLE, cuda_archs=archs, cuda_version=cuda)
     reading = replace(READING, driver_cuda_version="13.0")
-    found = gpu_checks.unusable(gpu("NVIDIA X", capability), reading, paddle)
+    found = usable.unusable(gpu("NVIDIA X", capability), reading, paddle)
     assert (found is not None and found.slug == "arch-not-in-wheel") == blocked
 
 
@@ -200,7 +200,7 @@ def test_wheel_lacks_this_architecture(
     ],
 )
 def test_the_wrong_build(change: dict[str, Any], slug: str) -> None:
-    found = gpu_checks.unusable(a10(), READING, replace(PADDLE, **change))
+    found = usable.unusable(a10(), READING, replace(PADDLE, **change))
     assert found is not None and found.slug == slug and found.severity is Severity.blocker
     assert "virtual:" in found.remedy
 
@@ -218,7 +218,7 @@ def test_the_wrong_build(change: dict[str, Any], slug: str) -> None:
     ],
 )
 def test_compute_modes(state: dict[str, Any], slug: str | None) -> None:
-    found = gpu_checks.unusable(a10(**state), READING, replace(PADDLE, cuda_version="12.3"))
+    found = usable.unusable(a10(**state), READING, replace(PADDLE, cuda_version="12.3"))
     assert (found.slug if found else None) == slug
 
 
@@ -281,12 +281,8 @@ def unknown(thing: Any, names: set[str]) -> Any:
 
 @given(
     host=st.sets(st.sampled_from(["shm_free_bytes", "cpu_model", "nvidia_on_pci"])),
-    state=st.sets(
-        st.sampled_from([f.name for f in fields(NvmlGpu) if f.default is None])
-    ),
-    paddle=st.sets(
-        st.sampled_from([f.name for f in fields(PaddleInstall) if f.default is None])
-    ),
+    state=st.sets(st.sampled_from([f.name for f in fields(NvmlGpu) if f.default is None])),
+    paddle=st.sets(st.sampled_from([f.name for f in fields(PaddleInstall) if f.default is None])),
     reading=st.sets(st.sampled_from(["driver_version", "driver_cuda_version"])),
 )
 def test_no_combination_of_absent_facts_raises(
@@ -300,6 +296,6 @@ def test_no_combination_of_absent_facts_raises(
         *checks.host_problems(where, device),
         *gpu_checks.nvml_problems(said, which, where),
         *gpu_checks.gpu_problems(device, said, which),
-        gpu_checks.unusable(device, said, which),
+        usable.unusable(device, said, which),
     ):
         assert found is None or (found.sentence and found.remedy and found.slug)
