@@ -104,7 +104,8 @@ def decoded(done: "subprocess.CompletedProcess[str]") -> Machine:
     [
         ("no-gpu", 0),
         ("h100-idle", 0),
-        ("gtx1080", 0),
+        ("gtx1080", 3),
+        ("mixed-gpus", 0),
         ("a100-mig", 0),
         ("gpu-lost", 0),
         ("abandoned-pynvml", 0),

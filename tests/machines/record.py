@@ -10,6 +10,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 MIB = 2**20
@@ -61,8 +62,8 @@ def instances(nv: Any, handle: Any, most: Any) -> list[dict[str, Any]]:
             continue
         found.append(
             {
-                "name": ask(lambda i=instance: nv.nvmlDeviceGetName(i)),
-                "uuid": ask(lambda i=instance: nv.nvmlDeviceGetUUID(i)),
+                "name": ask(partial(nv.nvmlDeviceGetName, instance)),
+                "uuid": ask(partial(nv.nvmlDeviceGetUUID, instance)),
                 "memory_mib": memory(nv, instance),
                 "processes": processes(nv, instance),
             }

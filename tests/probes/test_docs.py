@@ -31,7 +31,7 @@ def check_slugs() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "problem":
                 found |= {
-                    k.value.value
+                    str(k.value.value)
                     for k in node.keywords
                     if k.arg == "slug" and isinstance(k.value, ast.Constant)
                 }

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,8 @@ def test_what_is_kept_is_found_again(cache: Path) -> None:
 @pytest.mark.parametrize("field", ["device", "memory_gib", "mig", "paddle", "cuda"])
 def test_another_machine_has_its_own(field: str) -> None:
     roofline_store.save(IDENTITY, ROOFLINE)
-    other = replace(IDENTITY, **{field: 8 if field == "memory_gib" else "other"})
+    change: Any = {field: 8 if field == "memory_gib" else "other"}
+    other = replace(IDENTITY, **change)
     assert roofline_store.load(other) is None
 
 
@@ -63,4 +65,5 @@ def test_alignment_is_that_of_every_side() -> None:
     rate = ROOFLINE.matmuls[0]
     assert rate.aligned
     for side in ("m", "n", "k"):
-        assert not replace(rate, **{side: 4095}).aligned
+        change: Any = {side: 4095}
+        assert not replace(rate, **change).aligned

@@ -8,7 +8,7 @@ from devices import DEVICES, PADDLE, PADDLES, custom, gpu, played
 from hypothesis import given
 
 from autoamp.probes import catalogue, rules
-from autoamp.probes.facts import Device, DeviceKind, PaddleInstall
+from autoamp.probes.facts import Device, DeviceKind, GpuModel, PaddleInstall
 from autoamp.settings import Dtype, Level
 
 AMP = (Level.O1, Level.O2)
@@ -21,7 +21,7 @@ def allowed(
 
 
 @pytest.mark.parametrize("model", catalogue.models(), ids=lambda m: m.alias)
-def test_every_gpu_of_the_catalogue(model: catalogue.GpuModel) -> None:
+def test_every_gpu_of_the_catalogue(model: GpuModel) -> None:
     """FP16 from 7.0 with Tensor Cores, BF16 from 8.0: what Paddle's gate and the chips allow."""
     device = played(model.alias)
     fp16 = model.tensor_core_generation > 0
