@@ -20,7 +20,10 @@ def dense(tensor: Any) -> Any:
         return None
     if tensor.is_selected_rows():
         rows = np.array(tensor.rows())
-        values = np.asarray(tensor.get_selected_rows().get_tensor()).astype("float32")
+        values = np.asarray(tensor.get_selected_rows().get_tensor())
+        if values.dtype == np.uint16:  # numpy has no bfloat16: its bits are float32's upper half
+            values = (values.astype("uint32") << 16).view("float32")
+        values = values.astype("float32")
         out = np.zeros(tensor.shape, "float32")
         np.add.at(out, rows, values)
         return out

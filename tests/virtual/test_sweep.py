@@ -14,15 +14,9 @@ HERE = str(Path(__file__).parent)
 
 PYTHON_REFUSES = "Paddle's own Python code takes no 16-bit tensor here, on a GPU either"
 KNOWN = {
-    **{
-        f"{name} {dtype}": PYTHON_REFUSES
-        for name in ("nan_to_num", "cosine_embedding", "gaussian_nll", "dice")
-        for dtype in ("float16", "bfloat16")
-    },
-    **{
-        f"embedding sparse {dtype}": "sparse gradients (SelectedRows) exist in float32 only"
-        for dtype in ("float16", "bfloat16")
-    },
+    f"{name} {dtype}": PYTHON_REFUSES
+    for name in ("nan_to_num", "cosine_embedding", "gaussian_nll", "dice")
+    for dtype in ("float16", "bfloat16")
 }
 
 
@@ -111,3 +105,44 @@ give(real=spectrum.real().numpy().tolist(), complex=str(spectrum.dtype))
     assert got["complex"] == "paddle.complex64"
     assert got["real"][0] == 10.0
     assert "float16" in got["said"] and "complex" in got["said"]
+
+
+def test_sparse_gradients_train_in_single_precision_and_are_refused_under_amp(run: Run) -> None:
+    """GradScaler hands them to a kernel for dense tensors, which on a GPU reads beyond them."""
+    got = run(
+        """
+import paddle.nn as nn
+ids = paddle.to_tensor(np.random.RandomState(0).randint(0, 50, [16, 4]))
+labels = paddle.to_tensor(np.arange(16) % 4)
+def train(optimizer, amp=False):
+    paddle.seed(1)
+    net = nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Flatten(), nn.Linear(32, 4))
+    opt = optimizer(0.05, parameters=net.parameters(), grad_clip=nn.ClipGradByGlobalNorm(1.0))
+    scaler = paddle.amp.GradScaler(enable=amp)
+    losses = []
+    for _ in range(4):
+        with paddle.amp.auto_cast(enable=amp):
+            loss = nn.functional.cross_entropy(net(ids), labels)
+        scaler.scale(loss).backward()
+        scaler.step(opt); scaler.update(); opt.clear_grad()
+        losses.append(float(loss))
+    return losses
+out = {}
+for name in ("SGD", "Momentum"):
+    paddle.set_device("gpu")
+    device = train(getattr(paddle.optimizer, name))
+    paddle.set_device("cpu")
+    out[name] = [device, train(getattr(paddle.optimizer, name))]
+paddle.set_device("gpu")
+try:
+    train(paddle.optimizer.SGD, amp=True)
+    said = None
+except NotImplementedError as error:
+    said = str(error)
+give(out=out, said=said)
+"""
+    )
+    for device, cpu in got["out"].values():
+        assert device == pytest.approx(cpu, rel=1e-6)
+        assert device[-1] < device[0]
+    assert "sparse gradient" in got["said"] and "sparse=False" in got["said"]

@@ -10,8 +10,16 @@
 
 namespace vgpu {
 
-enum class InputKind : uint8_t { kDense, kOptional, kVector, kOptionalVector };
-enum class OutputKind : uint8_t { kDense, kVector };
+enum class InputKind : uint8_t {
+  kDense,
+  kOptional,
+  kVector,
+  kOptionalVector,
+  kRows,  // a sparse gradient: SelectedRows
+  kRowsVector,
+  kAnyVector,  // dense tensors and sparse gradients mixed
+};
+enum class OutputKind : uint8_t { kDense, kVector, kRows };
 
 // How the clock counts a kernel's work; see cost_model.h.
 enum class WorkKind : uint8_t {

@@ -71,7 +71,9 @@ int MasterFromEnd(const std::string& name) {
   static const std::map<std::string, int> from_end = {
       {"sgd", -1},     {"momentum", -1}, {"adamax", -1}, {"adagrad", -1}, {"rmsprop", -1},
       {"adadelta", -1}, {"adam", -2},    {"adamw", -2},  {"lamb", -2}};
-  auto found = from_end.find(name);
+  // The kernels for sparse gradients have the same tail.
+  const std::string base = name.substr(0, name.find("_dense_param_sparse_grad"));
+  auto found = from_end.find(base);
   return found == from_end.end() ? 0 : found->second;
 }
 

@@ -76,6 +76,11 @@ bool ReadSignature(const phi::Kernel& kernel, KernelSlot* slot) {
   const auto list = std::type_index(typeid(const std::vector<const DenseTensor*>&));
   const auto optional_list =
       std::type_index(typeid(const paddle::optional<std::vector<const DenseTensor*>>&));
+  const auto rows = std::type_index(typeid(const phi::SelectedRows&));
+  const auto rows_list =
+      std::type_index(typeid(const std::vector<const phi::SelectedRows*>&));
+  const auto any_list = std::type_index(typeid(const std::vector<const TensorBase*>&));
+  const auto output_rows = std::type_index(typeid(phi::SelectedRows*));
   const auto output = std::type_index(typeid(DenseTensor*));
   const auto output_list = std::type_index(typeid(std::vector<DenseTensor*>));
   for (auto& def : kernel.args_def().input_defs()) {
@@ -87,6 +92,12 @@ bool ReadSignature(const phi::Kernel& kernel, KernelSlot* slot) {
       slot->inputs.push_back(InputKind::kVector);
     else if (def.type_index == optional_list)
       slot->inputs.push_back(InputKind::kOptionalVector);
+    else if (def.type_index == rows)
+      slot->inputs.push_back(InputKind::kRows);
+    else if (def.type_index == rows_list)
+      slot->inputs.push_back(InputKind::kRowsVector);
+    else if (def.type_index == any_list)
+      slot->inputs.push_back(InputKind::kAnyVector);
     else
       return false;
   }
@@ -101,6 +112,8 @@ bool ReadSignature(const phi::Kernel& kernel, KernelSlot* slot) {
       slot->outputs.push_back(OutputKind::kDense);
     else if (def.type_index == output_list)
       slot->outputs.push_back(OutputKind::kVector);
+    else if (def.type_index == output_rows)
+      slot->outputs.push_back(OutputKind::kRows);
     else
       return false;
   }

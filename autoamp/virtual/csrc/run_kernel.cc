@@ -52,9 +52,29 @@ bool DoneWithoutKernel(const Operands& call) {
   return false;
 }
 
-const DenseTensor* AsDense(const TensorBase* tensor) {
-  return tensor && DenseTensor::classof(tensor) ? static_cast<const DenseTensor*>(tensor)
-                                                : nullptr;
+// The dense tensor that holds a tensor's values: itself, or the values of a sparse gradient.
+const DenseTensor* ValuesOf(const TensorBase* tensor) {
+  if (!tensor) return nullptr;
+  if (DenseTensor::classof(tensor)) return static_cast<const DenseTensor*>(tensor);
+  if (phi::SelectedRows::classof(tensor))
+    return &static_cast<const phi::SelectedRows*>(tensor)->value();
+  return nullptr;
+}
+
+// Paddle takes it on trust that a tensor is dense. GradScaler hands sparse gradients to a kernel
+// for dense ones, which then reads whatever lies there, on a GPU as well.
+template <typename Tensor>
+Tensor* Dense(Tensor* tensor, const KernelSlot& slot) {
+  if (tensor && !DenseTensor::classof(tensor))
+    Refuse("the kernel '" + slot.name +
+           "' was given a sparse gradient (SelectedRows) and takes dense tensors only; with AMP "
+           "use sparse=False for embeddings.");
+  return tensor;
+}
+
+bool TakesRows(InputKind kind) {
+  return kind == InputKind::kRows || kind == InputKind::kRowsVector ||
+         kind == InputKind::kAnyVector;
 }
 
 }  // namespace
@@ -66,18 +86,24 @@ void RunFromContext(KernelContext* context, uint32_t number) {
   call.context = context;
   const size_t input_count = context->InputsSize();
   const size_t output_count = context->OutputsSize();
-  for (size_t i = 0; i < input_count; ++i)
-    // TensorBase keeps absent inputs null in every Paddle version.
-    call.inputs.push_back(AsDense(&context->InputAt<TensorBase>(i)));
+  for (size_t i = 0; i < slot.inputs.size(); ++i) {
+    const auto range = context->InputRangeAt(i);
+    for (int at = range.first; at < range.second; ++at) {
+      // TensorBase keeps absent inputs null in every Paddle version.
+      const TensorBase* tensor = &context->InputAt<TensorBase>(at);
+      if (!TakesRows(slot.inputs[i])) Dense(tensor, slot);
+      call.inputs.push_back(ValuesOf(tensor));
+    }
+  }
   for (size_t i = 0; i < output_count; ++i)
-    call.outputs.push_back(const_cast<DenseTensor*>(AsDense(context->MutableOutputAt(i))));
+    call.outputs.push_back(const_cast<DenseTensor*>(ValuesOf(context->MutableOutputAt(i))));
   if (DoneWithoutKernel(call)) return;
 
   TensorMapping mapping(slot, &device);
   KernelContext inner(CpuContext());
   std::vector<const TensorBase*> inputs(input_count);
   for (size_t i = 0; i < input_count; ++i)
-    inputs[i] = call.inputs[i] ? mapping.Input(call.inputs[i]) : &context->InputAt<TensorBase>(i);
+    inputs[i] = mapping.InputAny(&context->InputAt<TensorBase>(i));
   bool uses_master = false;
   if (slot.master_input >= 0) {
     const int at = context->InputRangeAt(slot.master_input).first;
@@ -90,8 +116,14 @@ void RunFromContext(KernelContext* context, uint32_t number) {
   for (size_t i = 0; i < context->AttrsSize(); ++i) inner.EmplaceBackAttr(context->AttrAt(i));
 
   std::vector<TensorBase*> outputs(output_count);
-  for (size_t i = 0; i < output_count; ++i)
-    outputs[i] = call.outputs[i] ? mapping.Output(call.outputs[i]) : context->MutableOutputAt(i);
+  for (size_t i = 0; i < output_count; ++i) {
+    outputs[i] = context->MutableOutputAt(i);
+    if (!outputs[i]) continue;
+    if (phi::SelectedRows::classof(outputs[i]))
+      outputs[i] = mapping.OutputRows(static_cast<phi::SelectedRows*>(outputs[i]));
+    else if (call.outputs[i])
+      outputs[i] = mapping.Output(call.outputs[i]);
+  }
   DenseTensor* master = nullptr;
   if (uses_master && output_count >= 2) {
     master = static_cast<DenseTensor*>(outputs.back());
@@ -113,6 +145,8 @@ using OptionalTensor = paddle::optional<DenseTensor>;
 using TensorList = std::vector<const DenseTensor*>;
 using OptionalList = paddle::optional<std::vector<const DenseTensor*>>;
 using OutputList = std::vector<DenseTensor*>;
+using RowsList = std::vector<const phi::SelectedRows*>;
+using AnyList = std::vector<const TensorBase*>;
 
 template <typename T>
 T* At(uint64_t word) {
@@ -132,17 +166,27 @@ void CollectOperands(const uint64_t* words, Operands* call) {
     const uint64_t word = words[at++];
     switch (kind) {
       case InputKind::kDense:
-        call->inputs.push_back(At<const DenseTensor>(word));
+        call->inputs.push_back(Dense(At<const DenseTensor>(word), slot));
         break;
       case InputKind::kOptional:
         call->inputs.push_back(At<const OptionalTensor>(word)->get_ptr());
         break;
       case InputKind::kVector:
-        for (auto* tensor : *At<const TensorList>(word)) call->inputs.push_back(tensor);
+        for (auto* tensor : *At<const TensorList>(word))
+          call->inputs.push_back(Dense(tensor, slot));
         break;
       case InputKind::kOptionalVector:
         if (auto* list = At<const OptionalList>(word)->get_ptr())
-          for (auto* tensor : *list) call->inputs.push_back(tensor);
+          for (auto* tensor : *list) call->inputs.push_back(Dense(tensor, slot));
+        break;
+      case InputKind::kRows:
+        call->inputs.push_back(&At<const phi::SelectedRows>(word)->value());
+        break;
+      case InputKind::kRowsVector:
+        for (auto* rows : *At<const RowsList>(word)) call->inputs.push_back(&rows->value());
+        break;
+      case InputKind::kAnyVector:
+        for (auto* tensor : *At<const AnyList>(word)) call->inputs.push_back(ValuesOf(tensor));
         break;
     }
   }
@@ -151,9 +195,11 @@ void CollectOperands(const uint64_t* words, Operands* call) {
   for (OutputKind kind : slot.outputs) {
     const uint64_t word = words[at++];
     if (kind == OutputKind::kDense)
-      call->outputs.push_back(At<DenseTensor>(word));
+      call->outputs.push_back(Dense(At<DenseTensor>(word), slot));
+    else if (kind == OutputKind::kRows)
+      call->outputs.push_back(word ? At<phi::SelectedRows>(word)->mutable_value() : nullptr);
     else
-      for (auto* tensor : *At<OutputList>(word)) call->outputs.push_back(tensor);
+      for (auto* tensor : *At<OutputList>(word)) call->outputs.push_back(Dense(tensor, slot));
   }
 }
 
@@ -202,6 +248,23 @@ class HostArguments {
           words[at] = Word(&optional_lists_.back());
           break;
         }
+        case InputKind::kRows:
+          words[at] = Word(mapping_->InputRows(At<const phi::SelectedRows>(words[at])));
+          break;
+        case InputKind::kRowsVector: {
+          auto* list = At<const RowsList>(words[at]);
+          rows_lists_.emplace_back();
+          for (auto* rows : *list) rows_lists_.back().push_back(mapping_->InputRows(rows));
+          words[at] = Word(&rows_lists_.back());
+          break;
+        }
+        case InputKind::kAnyVector: {
+          auto* list = At<const AnyList>(words[at]);
+          any_lists_.emplace_back();
+          for (auto* tensor : *list) any_lists_.back().push_back(mapping_->InputAny(tensor));
+          words[at] = Word(&any_lists_.back());
+          break;
+        }
       }
     }
     at += slot_.attributes.size() - slot_.float_attributes;
@@ -209,6 +272,8 @@ class HostArguments {
     for (OutputKind kind : slot_.outputs) {
       if (kind == OutputKind::kDense) {
         words[at] = Word(mapping_->Output(At<DenseTensor>(words[at])));
+      } else if (kind == OutputKind::kRows) {
+        words[at] = Word(mapping_->OutputRows(At<phi::SelectedRows>(words[at])));
       } else {
         outputs_.emplace_back();
         for (auto* tensor : *At<OutputList>(words[at]))
@@ -236,6 +301,8 @@ class HostArguments {
   std::deque<TensorList> lists_;
   std::deque<OptionalList> optional_lists_;
   std::deque<OutputList> outputs_;
+  std::deque<RowsList> rows_lists_;
+  std::deque<AnyList> any_lists_;
 };
 
 }  // namespace

@@ -113,7 +113,10 @@ DenseTensor* TensorMapping::Output(DenseTensor* tensor) {
   for (auto& seen : outputs_)
     if (seen.device == tensor) return seen.host;
   hosts_.emplace_back();
-  DenseTensor* host = &hosts_.back();
+  return OutputInto(tensor, &hosts_.back());
+}
+
+DenseTensor* TensorMapping::OutputInto(DenseTensor* tensor, DenseTensor* host) {
   phi::DenseTensorMeta meta = tensor->meta();
   const DataType wanted = meta.dtype;
   const bool rounds = slot_.converts && IsHalf(wanted);
@@ -143,6 +146,29 @@ DenseTensor* TensorMapping::Output(DenseTensor* tensor) {
   }
   outputs_.push_back({tensor, host, wanted});
   return host;
+}
+
+phi::SelectedRows* TensorMapping::InputRows(const phi::SelectedRows* rows) {
+  if (!rows) return nullptr;
+  host_rows_.emplace_back(rows->rows(), rows->height());
+  *host_rows_.back().mutable_value() = *Input(&rows->value());
+  return &host_rows_.back();
+}
+
+phi::SelectedRows* TensorMapping::OutputRows(phi::SelectedRows* rows) {
+  if (!rows) return nullptr;
+  host_rows_.emplace_back(rows->rows(), rows->height());
+  OutputInto(rows->mutable_value(), host_rows_.back().mutable_value());
+  output_rows_.push_back({rows, &host_rows_.back()});
+  return &host_rows_.back();
+}
+
+const TensorBase* TensorMapping::InputAny(const TensorBase* tensor) {
+  if (!tensor) return nullptr;
+  if (DenseTensor::classof(tensor)) return Input(static_cast<const DenseTensor*>(tensor));
+  if (phi::SelectedRows::classof(tensor))
+    return InputRows(static_cast<const phi::SelectedRows*>(tensor));
+  return tensor;
 }
 
 void TensorMapping::Return(const MappedOutput& output) {
@@ -181,6 +207,10 @@ void TensorMapping::Return(const MappedOutput& output) {
 
 void TensorMapping::Finish() {
   for (auto& output : outputs_) Return(output);
+  for (auto& rows : output_rows_) {
+    rows.device->set_rows(rows.host->rows());
+    rows.device->set_height(rows.host->height());
+  }
 }
 
 void TensorMapping::FirstOutputFrom(const DenseTensor* master) {

@@ -21,6 +21,11 @@ class TensorMapping {
   DenseTensor* Input(const DenseTensor* tensor);
   // A tensor the CPU kernel may write in place of `tensor`; map inputs first.
   DenseTensor* Output(DenseTensor* tensor);
+  // The same for sparse gradients: the rows' numbers are copied, their values mapped.
+  phi::SelectedRows* InputRows(const phi::SelectedRows* rows);
+  phi::SelectedRows* OutputRows(phi::SelectedRows* rows);
+  // Either, told by the tensor's class.
+  const TensorBase* InputAny(const TensorBase* tensor);
   // Gives what the kernel wrote back to the device tensors, rounded to their dtype.
   void Finish();
 
@@ -34,6 +39,10 @@ class TensorMapping {
     DenseTensor* host;
     bool widened;
   };
+  struct MappedRows {
+    phi::SelectedRows* device;
+    phi::SelectedRows* host;
+  };
   struct MappedOutput {
     DenseTensor* device;
     DenseTensor* host;
@@ -43,11 +52,14 @@ class TensorMapping {
   std::shared_ptr<phi::Allocation> AliasOf(const std::shared_ptr<phi::Allocation>& real);
   void WidenInto(const DenseTensor& from, DenseTensor* to);
   void Return(const MappedOutput& output);
+  DenseTensor* OutputInto(DenseTensor* tensor, DenseTensor* host);
 
   const KernelSlot& slot_;
   const phi::DeviceContext* device_;
   // A deque: tensors already handed out must not move.
   std::deque<DenseTensor> hosts_;
+  std::deque<phi::SelectedRows> host_rows_;
+  std::vector<MappedRows> output_rows_;
   std::vector<MappedInput> inputs_;
   std::vector<MappedOutput> outputs_;
   std::vector<std::shared_ptr<phi::Allocation>> aliases_;
