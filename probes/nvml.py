@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from autoamp.probes.facts import NvmlGpu
 from autoamp.probes.nvml_gpu import (
+    FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     Asker,
     code_of,
@@ -118,7 +119,7 @@ _START_ERRORS = {
         slug="nvml-version-mismatch",
         remedy="reboot: the driver was updated while the old one is loaded",
     ),
-    13: _Trouble(
+    FUNCTION_NOT_FOUND: _Trouble(
         sentence="the NVIDIA driver is too old: its NVML library lacks the entry points of "
         "version 2",
         slug="nvml-too-old",

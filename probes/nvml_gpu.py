@@ -25,9 +25,10 @@ _ARCHITECTURES = {
     8: "Ada Lovelace",
     9: "Hopper",
     10: "Blackwell",
+    13: "Rubin",
 }
 _CLOCK_SM, _CLOCK_MEMORY, _SENSOR_GPU = 1, 2, 0
-GPU_IS_LOST = 15
+GPU_IS_LOST, FUNCTION_NOT_FOUND = 15, 13
 
 
 def text_of(value: Any) -> str:
@@ -171,8 +172,19 @@ def _processes(nv: Any, handle: Any) -> tuple[GpuProcess, ...]:
             memory_bytes=None if p.usedGpuMemory is None else int(p.usedGpuMemory),
             name=_process_name(int(p.pid)),
         )
-        for p in nv.nvmlDeviceGetComputeRunningProcesses(handle)
+        for p in _running(nv, handle)
     )
+
+
+def _running(nv: Any, handle: Any) -> Any:
+    """Compute processes; drivers before 510 have the query's second version only."""
+    try:
+        return nv.nvmlDeviceGetComputeRunningProcesses(handle)
+    except Exception as error:
+        older = getattr(nv, "nvmlDeviceGetComputeRunningProcesses_v2", None)
+        if older is None or code_of(error) != FUNCTION_NOT_FOUND:
+            raise
+        return older(handle)
 
 
 def _process_name(pid: int) -> str | None:
