@@ -6,7 +6,7 @@ from typing import Any
 import fake_nvml
 import pytest
 
-from autoamp.probes import nvml, nvml_gpu
+from autoamp.probes import nvml
 
 
 def old_driver(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> None:
@@ -46,22 +46,6 @@ def test_another_failure_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
     (gpu,) = nvml.read().gpus
     assert gpu.processes is None
     assert "Insufficient Permissions" in gpu.absent["processes"]
-
-
-def test_throttle_reasons_under_either_name() -> None:
-    newer = SimpleNamespace(nvmlDeviceGetCurrentClocksEventReasons=lambda handle: 0x8)
-    older = SimpleNamespace(
-        nvmlDeviceGetCurrentClocksEventReasons=missing,
-        nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: 0x4,
-    )
-    assert nvml_gpu.throttle_bits(newer, None) == 0x8
-    assert nvml_gpu.throttle_bits(older, None) == 0x4
-
-
-def test_clocks_below_boost_by_choice_are_no_throttling() -> None:
-    """Idle, application clocks, sync boost and display clocks: nvml.h's other bits."""
-    assert nvml_gpu.throttle_names(0x1 | 0x2 | 0x10 | 0x100) == ()
-    assert nvml_gpu.throttle_names(0x44) == ("software power cap", "hardware thermal slowdown")
 
 
 def test_zero_bytes_are_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
