@@ -19,10 +19,11 @@ from autoamp import collect, launch, script_source, wire
 from autoamp.errors import AutoampError, MachineError, MismatchError, UsageError
 from autoamp.launch import Target
 from autoamp.measurement import Label, Measurement, Outcome, Phase, ScriptFacts
+from autoamp.probes import identity as probes_identity
 from autoamp.probes import machine as probes_machine
 from autoamp.probes import virtual as probes_virtual
 from autoamp.probes import visible
-from autoamp.probes.facts import DeviceKind, Machine, Severity
+from autoamp.probes.facts import Conditions, DeviceKind, Machine, Severity
 from autoamp.probes.sampler import Sampler
 from autoamp.studies import history, lease, phases, recommend, recommendation, script_identity
 from autoamp.studies import mirror as studies_mirror
@@ -314,12 +315,12 @@ def open_study(store: Store, request: Request, prepared: Prepared) -> Opened:
                 slug="study-mismatch",
                 remedy="leave --study out (a new study is started), or give a new name",
             )
-        return Opened(study=study, new=False, notes=())
+        return Opened(study=study, new=False, notes=drifted(study, prepared.machine))
     notes: tuple[str, ...] = ()
     if request.study is None:
         found = store.find_matching(identity, prepared.script)
         if found is not None:
-            return Opened(study=found, new=False, notes=())
+            return Opened(study=found, new=False, notes=drifted(found, prepared.machine))
         changed = history.what_changed(store.all_studies(), identity, prepared.script)
         if changed is not None:
             notes = (f"not continuing {changed[0]}: " + "; ".join(changed[1]),)
@@ -338,17 +339,30 @@ def open_study(store: Store, request: Request, prepared: Prepared) -> Opened:
             device=device_label(prepared.machine),
             machine=identity,
             script=prepared.script,
-            options_json=msgspec.json.encode(options_record(request)).decode(),
+            options_json=msgspec.json.encode(options_record(request, prepared.machine)).decode(),
         )
     )
     return Opened(study=study, new=True, notes=notes)
 
 
-def options_record(request: Request) -> dict[str, object]:
-    """What the user asked for, as stored with the study."""
+def options_record(request: Request, machine: Machine) -> dict[str, object]:
+    """What the user asked for, and the conditions at the start, as stored with the study."""
     record: dict[str, object] = msgspec.to_builtins(request.options)
     record.update(device=request.device, steps=request.steps, python=request.target.python)
+    record["conditions"] = msgspec.to_builtins(probes_identity.conditions(machine))
     return record
+
+
+def drifted(study: Study, machine: Machine) -> tuple[str, ...]:
+    """What has changed on the same machine since the study was begun: said, never refused."""
+    try:
+        stored = msgspec.json.decode(study.options_json).get("conditions")
+        before = msgspec.convert(stored, Conditions)
+    except (msgspec.MsgspecError, AttributeError):
+        # Studies of an older autoamp have none.
+        return ()
+    changed = probes_identity.drift(before, probes_identity.conditions(machine))
+    return tuple(f"since this study began: {change}" for change in changed)
 
 
 def device_label(machine: Machine) -> str:

@@ -85,7 +85,7 @@ def study_page(
         ("script", " ".join([entry, *map(_quoted, study.arguments)])),
         ("folder", study.script.folder),
         ("files", ", ".join(f.path for f in study.script.files)),
-        ("options", ", ".join(f"{k} {_value(v)}" for k, v in options.items() if v is not None)),
+        ("options", ", ".join(f"{k} {_value(v)}" for k, v in options.items() if _shown(k, v))),
         ("started", f"{_local(study.created_at)} with autoamp {study.autoamp_version}"),
         ("last trial", f"{_local(study.updated_at)} ({ago(study.updated_at, now)})"),
     ]
@@ -94,6 +94,11 @@ def study_page(
     text = "".join(f"{key:<11} {value or '-'}\n" for key, value in lines)
     text += _recommendation(recommendation, study.name)
     return text + ("\n" + _counts(trials) if trials else "\nno trials yet\n")
+
+
+def _shown(name: str, value: object) -> bool:
+    """The machine's conditions are for comparing; --json has them."""
+    return value is not None and name != "conditions"
 
 
 def studies_json(studies: Sequence[StudySummary]) -> str:
