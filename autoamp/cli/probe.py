@@ -47,8 +47,12 @@ def probe(
         environment = child_environment(found.device)
         if found.device.kind is DeviceKind.virtual:
             environment = _virtual_environment(found.device, found.paddle.python)
+        print(f"measuring on {found.device.name}: up to a minute", file=sys.stderr)
         roofline = measure(found, environment)
-        save(found.identity, roofline)
+        try:
+            save(found.identity, roofline)
+        except OSError as error:
+            print(f"the roofline is not kept: {error}", file=sys.stderr)
         found = replace(found, roofline=roofline)
     if as_json:
         sys.stdout.write(report.as_json(found))
