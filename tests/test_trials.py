@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from real_trials import SCRIPTS, trial
 
 from autoamp.measurement import Label, Measurement, Outcome, ScriptFacts
 from autoamp.settings import AS_WRITTEN, Dtype, Level, Setting
-from real_trials import SCRIPTS, trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_paddle, pytest.mark.needs_compiler]
 
