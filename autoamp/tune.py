@@ -269,6 +269,8 @@ def prepare(request: Request) -> Prepared:
             remedy="install paddlepaddle-gpu (or paddlepaddle) there, or give --python the "
             "interpreter that has it",
         )
+    # A refused precision is an answer before anything is built or started.
+    phases.plan_line(machine, request.options)
     script = script_identity.identify(
         request.target.entry,
         is_module=request.target.is_module,
