@@ -48,6 +48,12 @@ ERROR_WIDTH: it keeps a parameter in place when the rows that would fix it are l
 ERROR_WIDTH = 0.1
 
 
+UNCALIBRATED = 1.5
+"""Widening for GPUs without a row: only two generations can be left out, one of them with two
+rows. Utilisation figures published for PyTorch on an H100 (ResNet-50, BERT-large; not in the
+fit, batch sizes partly guessed) are met within 8 to 33 %."""
+
+
 def device_of(alias: str) -> wire.VirtualDevice:
     return virtual_device(catalogue.find(alias), 200 << 30, numerics=False)
 
@@ -268,10 +274,11 @@ def write(values: dict[str, float], bands: dict[str, Any], table: str) -> None:
         "calibrated": {
             k: round(bands["model left out"][k]["worst"], 3) for k in ("throughput", "ratio")
         },
-        # An unknown GPU is at least as uncertain as an unknown model on a known one.
         "uncalibrated": {
             k: round(
-                max(bands["GPU left out"][k]["worst"], bands["model left out"][k]["worst"]), 3
+                UNCALIBRATED
+                * max(bands["GPU left out"][k]["worst"], bands["model left out"][k]["worst"]),
+                3,
             )
             for k in ("throughput", "ratio")
         },

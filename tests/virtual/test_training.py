@@ -277,3 +277,25 @@ give(alone=paddle.distributed.get_world_size())
     )
     assert "virtual device" in got["said"] and "one GPU" in got["said"]
     assert got["alone"] == 1
+
+
+def test_a_reshape_that_copies_leaves_its_input_alone(run: Run) -> None:
+    """Eager calls hand in a view's output already sharing its input's memory."""
+    got = run(
+        """
+x = paddle.arange(24, dtype="float32").reshape([4, 6])
+before = x.numpy().copy()
+held = paddle.device.cuda.memory_allocated()
+merged = x.transpose([1, 0]).reshape([3, 8])
+grown = paddle.device.cuda.memory_allocated() - held
+view = x.reshape([8, 3])
+give(same=bool((x.numpy() == before).all()), right=bool(
+    (merged.numpy() == before.T.reshape(3, 8)).all()), grown=grown,
+    shared=paddle.device.cuda.memory_allocated() - held - grown,
+    seen=float(view[0, 1]))
+"""
+    )
+    assert got["same"] and got["right"]
+    assert got["grown"] >= 24 * 4
+    assert got["shared"] == 0
+    assert got["seen"] == 1.0

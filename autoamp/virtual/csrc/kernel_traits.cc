@@ -90,6 +90,13 @@ WorkKind WorkOf(const std::string& name, phi::DataLayout layout) {
       {"conv2d", WorkKind::kConv},
       {"depthwise_conv2d", WorkKind::kConv},
       {"conv3d", WorkKind::kConv},
+      {"conv2d_transpose", WorkKind::kConv},
+      {"depthwise_conv2d_transpose", WorkKind::kConv},
+      {"conv3d_transpose", WorkKind::kConv},
+      {"conv2d_transpose_grad", WorkKind::kConvGrad},
+      {"depthwise_conv2d_transpose_grad", WorkKind::kConvGrad},
+      {"conv3d_transpose_grad", WorkKind::kConvGrad},
+      {"addmm", WorkKind::kMatmul},
       {"conv2d_grad", WorkKind::kConvGrad},
       {"depthwise_conv2d_grad", WorkKind::kConvGrad},
       {"conv3d_grad", WorkKind::kConvGrad}};

@@ -61,7 +61,9 @@ bool PlanInsteadOfRun(const Operands& call) {
   if (!any) return false;
   for (auto* output : call.outputs) {
     if (!output || HasUnknownShape(*output) || output->numel() == 0) continue;
-    void* data = call.device->Alloc(output, OutputType(call, *output), 0);
+    const DataType type = OutputType(call, *output);
+    void* data = call.slot.work == WorkKind::kView ? AllocateFresh(*call.device, output, type)
+                                                   : call.device->Alloc(output, type, 0);
     if (!IsLarge(output) && IsContiguous(*output))
       std::memset(data, 0, output->numel() * phi::SizeOf(output->dtype()));
   }

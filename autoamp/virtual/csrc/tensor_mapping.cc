@@ -6,6 +6,7 @@
 #include "counters.h"
 #include "device_model.h"
 #include "planning.h"
+#include "views.h"
 
 namespace vgpu {
 namespace {
@@ -29,7 +30,9 @@ void Rebuild(DenseTensor* tensor, const phi::DenseTensorMeta& meta,
 
 // True if InferMeta said what the output will be, and the kernel will fill it.
 bool CanAllocate(const KernelSlot& slot, const DenseTensor& output) {
-  if (slot.wants_empty_output || output.dtype() == DataType::UNDEFINED) return false;
+  // Views take their input's memory.
+  if (slot.wants_empty_output || slot.work == WorkKind::kView) return false;
+  if (output.dtype() == DataType::UNDEFINED) return false;
   const auto& dims = output.dims();
   for (int i = 0; i < dims.size(); ++i)
     if (dims[i] <= 0) return false;
@@ -117,6 +120,7 @@ DenseTensor* TensorMapping::Output(DenseTensor* tensor) {
 }
 
 DenseTensor* TensorMapping::OutputInto(DenseTensor* tensor, DenseTensor* host) {
+  bool aliased = false;
   phi::DenseTensorMeta meta = tensor->meta();
   const DataType wanted = meta.dtype;
   const bool rounds = slot_.converts && IsHalf(wanted);
@@ -134,6 +138,7 @@ DenseTensor* TensorMapping::OutputInto(DenseTensor* tensor, DenseTensor* host) {
     meta.offset = source->host->meta().offset;
     Rebuild(host, meta, source->host->Holder());
   } else if (tensor->initialized() && !rounds) {
+    aliased = true;
     Rebuild(host, meta, OnDevice(*tensor) ? AliasOf(tensor->Holder()) : tensor->Holder());
   } else if (!rounds && CanAllocate(slot_, *tensor)) {
     // Allocated where it belongs, so that nothing is copied and the device's room decides.
@@ -144,7 +149,7 @@ DenseTensor* TensorMapping::OutputInto(DenseTensor* tensor, DenseTensor* host) {
     meta.offset = 0;
     Rebuild(host, meta, nullptr);
   }
-  outputs_.push_back({tensor, host, wanted});
+  outputs_.push_back({tensor, host, wanted, aliased});
   return host;
 }
 
@@ -190,12 +195,20 @@ void TensorMapping::Return(const MappedOutput& output) {
   }
   const DataType wanted =
       slot_.converts && got == DataType::FLOAT32 && IsHalf(output.wanted) ? output.wanted : got;
-  phi::DenseTensorMeta meta = host.meta();
-  meta.dtype = wanted;
-  meta.offset = device->Holder() ? device->meta().offset : 0;
-  device->set_meta(meta);
   const int64_t count = host.numel();
-  void* to = device_->Alloc(device, wanted, 0);
+  void* to;
+  if (output.aliased) {
+    // It was lent the tensor's memory and put its result elsewhere: the result is new memory,
+    // and the old may belong to somebody else, too.
+    if (device->dims() != host.dims()) device->Resize(host.dims());
+    to = AllocateFresh(*device_, device, wanted);
+  } else {
+    phi::DenseTensorMeta meta = host.meta();
+    meta.dtype = wanted;
+    meta.offset = device->Holder() ? device->meta().offset : 0;
+    device->set_meta(meta);
+    to = device_->Alloc(device, wanted, 0);
+  }
   if (!count) return;
   if (TracksRanges()) TrackRange(slot_, host, wanted);
   if (wanted != got)

@@ -47,6 +47,7 @@ class TensorMapping {
     DenseTensor* device;
     DenseTensor* host;
     DataType wanted;
+    bool aliased;  // the kernel was lent the tensor's own memory
   };
 
   std::shared_ptr<phi::Allocation> AliasOf(const std::shared_ptr<phi::Allocation>& real);

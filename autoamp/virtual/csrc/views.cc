@@ -16,6 +16,18 @@ bool IsView(const Operands& call) {
   return true;
 }
 
+void* AllocateFresh(const phi::DeviceContext& device, DenseTensor* tensor, DataType type) {
+  DenseTensor fresh;
+  fresh = DenseTensor(std::shared_ptr<phi::Allocation>(),
+                      phi::DenseTensorMeta(type, tensor->dims(), tensor->layout()));
+  void* data = device.Alloc(&fresh, type, 0);
+  // The old memory may be smaller than the new shape wants, so the shape comes last.
+  phi::DenseTensorMeta meta = fresh.meta();
+  tensor->ResetHolder(fresh.Holder());
+  tensor->set_meta(meta);
+  return data;
+}
+
 #ifdef AUTOAMP_HAS_STRIDES
 namespace {
 

@@ -98,6 +98,19 @@ bool IsChannelsLast(const Operands& call) {
   return false;
 }
 
+// A transposed convolution, whose forward is an ordinary one's backward: weights are
+// [in channels, out channels / groups, kernel...].
+void MeasureTransposedConv(const Operands& call, Work* work) {
+  const DenseTensor* x = call.inputs[0];
+  const DenseTensor* weight = call.inputs[1];
+  const double in_channels = static_cast<double>(weight->dims()[0]);
+  const double columns = Elements(weight) / std::max(1.0, in_channels);
+  const double positions = Elements(x) / std::max(1.0, in_channels);
+  work->row_multiple = RowMultiple(in_channels, static_cast<double>(weight->dims()[1]));
+  const size_t wanted = IsGrad(work->kind) ? Wants(call, 0) + Wants(call, 1) : 1;
+  for (size_t i = 0; i < wanted; ++i) Add(work, {positions, columns, in_channels, 1});
+}
+
 // A convolution as the matrix product that implicit-GEMM kernels compute.
 void MeasureConv(const Operands& call, Work* work) {
   if (call.inputs.size() < 2 || !call.inputs[0] || !call.inputs[1]) return;
@@ -174,7 +187,12 @@ Work MeasureWork(const Operands& call) {
   work.extra_bytes = ExtraPasses(call, work.name);
   if (work.kind == WorkKind::kMatmul || work.kind == WorkKind::kMatmulGrad)
     MeasureMatmul(call, &work);
-  if (work.kind == WorkKind::kConv || work.kind == WorkKind::kConvGrad) MeasureConv(call, &work);
+  if (work.kind == WorkKind::kConv || work.kind == WorkKind::kConvGrad) {
+    if (std::strstr(work.name, "transpose"))
+      MeasureTransposedConv(call, &work);
+    else
+      MeasureConv(call, &work);
+  }
   return work;
 }
 
