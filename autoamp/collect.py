@@ -59,7 +59,8 @@ class Process:
 
     @property
     def steps(self) -> int:
-        return int(self.values.get("end", {}).get("steps", 0))
+        last = self.values.get("end") or self.values.get("progress", {})
+        return int(last.get("steps", 0))
 
 
 def read_events(folder: str) -> list[Process]:
@@ -129,7 +130,7 @@ def collect(plan: wire.Plan, ended: Ended, utilisation: Utilisation | None = Non
 
 
 def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
-    end = main.values.get("end", {})
+    end = main.values.get("end") or main.values.get("progress", {})
     blocks = [(float(s), int(n), int(k)) for s, n, k in end.get("blocks", ())]
     seconds = sum(b[0] for b in blocks)
     samples = sum(b[1] for b in blocks)
@@ -336,6 +337,18 @@ def _effects(
                         effective=enabled,
                     )
                 )
+    effects += _list_effects(main, setting)
+    scales = main.values.get("end", {}).get("scales", ())
+    if setting.init_loss_scaling is not None and setting.dtype is not Dtype.bfloat16 and scales:
+        first = float(scales[0][1])
+        effects.append(
+            Effect(
+                knob="init_loss_scaling",
+                wanted=f"{setting.init_loss_scaling:g}",
+                seen=f"{first:g}",
+                effective=first == setting.init_loss_scaling,
+            )
+        )
     if setting.batch_size is not None and main.steps:
         effects.append(
             Effect(
@@ -346,6 +359,34 @@ def _effects(
             )
         )
     return tuple(effects)
+
+
+def _list_effects(main: Process, setting: Setting) -> list[Effect]:
+    """Paddle ignores unknown names in op lists silently: each must be seen to change its op."""
+    if "op_counts" not in main.values or not setting.is_mixed:
+        return []
+    calls = {o.op: o for o in _op_calls(main)}
+    effects: list[Effect] = []
+    for knob, names, wants_low in (
+        ("custom_black_list", setting.custom_black_list, False),
+        ("custom_white_list", setting.custom_white_list, True),
+    ):
+        for name in names:
+            op = calls.get(name)
+            low = 0 if op is None else op.float16 + op.bfloat16
+            effects.append(
+                Effect(
+                    knob=knob,
+                    wanted=f"{name} in {'16 bits' if wants_low else 'float32'}",
+                    seen=(
+                        "no operator of that name was called"
+                        if op is None
+                        else f"{low} calls in 16 bits, {op.float32} in float32"
+                    ),
+                    effective=op is not None and (low > 0) == wants_low,
+                )
+            )
+    return effects
 
 
 def _outcome(
@@ -374,6 +415,12 @@ def _outcome(
         return Outcome.timed_out, (
             f"no end within {ended.limit_s:.0f} s, {at}; raise --trial-timeout if the script is "
             "slow to start"
+        )
+    unarmed = os.path.join(plan.trial_dir, wire.ARMING_FAILED_FILE)
+    if os.path.exists(unarmed):
+        return Outcome.crashed, (
+            "autoamp's hooks could not be armed, so the script was not run: "
+            + _last_line(log_tail(unarmed))
         )
     if failed:
         return _failed(ended, processes, m)
@@ -421,16 +468,16 @@ def _numeric_outcome(
         )
         return Outcome.not_finite, f"the loss is not finite from step {first} on"
     scale = m.final_loss_scale
-    if scale is not None and setting.dynamic_loss_scaling is not False:
-        if scale < COLLAPSED_SCALE:
-            return Outcome.scale_collapsed, (
-                f"the loss scale fell to {scale:g} in {m.steps_done} steps, "
-                f"{m.skipped_steps} of them skipped"
-            )
-        if m.steps_done > 2 * LAST_STEPS_SKIPPED and m.skipped_steps >= m.steps_done - 2:
-            return Outcome.scale_collapsed, (
-                f"{m.skipped_steps} of {m.steps_done} steps were skipped: gradients overflow"
-            )
+    if scale is not None and scale < COLLAPSED_SCALE and len(m.loss_scales) > 1:
+        return Outcome.scale_collapsed, (
+            f"the loss scale fell to {scale:g} in {m.steps_done} steps, "
+            f"{m.skipped_steps} of them skipped"
+        )
+    many = m.steps_done > 2 * LAST_STEPS_SKIPPED
+    if scale is not None and many and m.skipped_steps >= m.steps_done - 2:
+        return Outcome.scale_collapsed, (
+            f"{m.skipped_steps} of {m.steps_done} steps were skipped: gradients overflow"
+        )
     return Outcome.ok, None
 
 

@@ -35,6 +35,8 @@ class FullRun:
     machine: Machine
     recommended: Recommended
     setting: Setting
+    device_asked: bool
+    """``--device`` names one GPU; else the script sees what the user's environment shows."""
     notes: tuple[str, ...]
 
 
@@ -84,6 +86,8 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
     )
     notes += script_notes(config, script)
     recommended = config.chosen(keep_batch=keep_batch)
+    if not recommended.confirmed:
+        notes.append("this setting was not confirmed in fresh runs: the search was cut short")
     setting = recommended.setting
     if setting.is_mixed and setting.amp_level is not None and setting.dtype is not None:
         verdict = machine.verdict(setting.amp_level, setting.dtype)
@@ -105,6 +109,7 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
         machine=machine,
         recommended=recommended,
         setting=setting,
+        device_asked=device != "auto",
         notes=tuple(notes),
     )
 
@@ -132,9 +137,11 @@ def run(full: FullRun, config: Recommendation, say: Callable[[str], None]) -> in
     """Train; returns the script's exit code (128 + n for signal n), or 126 if it cannot start."""
     device = full.machine.device
     hooks = config.script.hooks
-    mixed = full.setting.is_mixed
+    templated = launch.templated_knobs(full.target.arguments)
+    mixed = full.setting.is_mixed and "amp_level" not in templated
     virtual = None
-    extra: Mapping[str, str] = visible.child_environment(device)
+    # Which GPUs a full training uses is the user's choice, and may be several.
+    extra: Mapping[str, str] = visible.child_environment(device) if full.device_asked else {}
     if device.kind is DeviceKind.virtual:
         assert device.model is not None and device.memory_total_bytes is not None
         virtual = probes_virtual.virtual_device(device.model, device.memory_total_bytes, True)
@@ -148,7 +155,8 @@ def run(full: FullRun, config: Recommendation, say: Callable[[str], None]) -> in
         device="virtual" if virtual else launch.child_device(device.paddle_name),
         virtual=virtual,
         setting=full.setting.to_json(),
-        templated=launch.templated_knobs(full.target.arguments),
+        templated=templated,
+        keep_disabled=hooks.enables_auto_cast,
         outside_auto_cast=mixed and not hooks.calls_auto_cast,
         outside_scaler=mixed and not hooks.calls_scaler and not hooks.uses_hapi,
         outside_decorate=mixed and not hooks.calls_decorate and not hooks.uses_hapi,
@@ -158,10 +166,7 @@ def run(full: FullRun, config: Recommendation, say: Callable[[str], None]) -> in
         restart_dataset=False,
         divert_files=False,
     )
-    env = launch.environment(wire.write_plan(plan), device.paddle_name, extra)
-    if "PYTHONUNBUFFERED" not in os.environ:
-        # Its output goes to the user's own terminal or pipe, as buffered as ever.
-        env.pop("PYTHONUNBUFFERED", None)
+    env = launch.environment(wire.write_plan(plan), device.paddle_name, extra, trial=False)
     started = time.monotonic()
     try:
         done = run_foreground(

@@ -118,21 +118,29 @@ def command(target: Target, setting: Setting) -> list[str]:
     return [target.python, *head, *fill(target.arguments, setting)]
 
 
-def environment(plan_path: str, device: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment with our hooks first on the path and the plan's address in it."""
+def environment(
+    plan_path: str, device: str, extra: Mapping[str, str], *, trial: bool = True
+) -> dict[str, str]:
+    """The user's environment with our hooks first on the path and the plan's address in it.
+
+    A trial sees the chosen GPU alone and fails fast when memory is short; a full run keeps the
+    user's own choice of GPUs, which may be several.
+    """
     env = dict(os.environ)
     site = str(Path(__file__).parent / "child" / "site")
     rest = env.get("PYTHONPATH")
     env["PYTHONPATH"] = site if not rest else os.pathsep.join([site, rest])
     env[wire.ENV_PLAN] = plan_path
-    # The log must hold the last lines of a script that is killed.
-    env["PYTHONUNBUFFERED"] = "1"
-    env.setdefault("FLAGS_gpu_allocator_retry_time", GPU_RETRY_MS)
+    if trial:
+        env[wire.ENV_GUARDED] = "1"
+        # The log must hold the last lines of a script that is killed.
+        env["PYTHONUNBUFFERED"] = "1"
+        env.setdefault("FLAGS_gpu_allocator_retry_time", GPU_RETRY_MS)
     if device == "virtual":
         # Paddle logs seven lines about every custom device it loads.
         env.setdefault("GLOG_minloglevel", "1")
     kind, _, index = device.partition(":")
-    if kind == "gpu":
+    if kind == "gpu" and trial:
         # NVML counts in PCI order, CUDA by speed unless told otherwise.
         env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         visible = [v for v in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if v]

@@ -193,6 +193,8 @@ class Measurement:
     scan: Scan | None = None
     tf32_matmul: bool | None = None
     tf32_conv: bool | None = None
+    proposal_key: str | None = None
+    """What the run was asked for, with seed, steps and repeat: resume answers by it."""
     step_flops: float | None = None
     """Floating-point operations of one step, counted on a virtual device only."""
     dataset_restarts: int = 0

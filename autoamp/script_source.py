@@ -17,12 +17,17 @@ def scheduled_by(target: Target) -> str | None:
     A script that counts iterations and never speaks of epochs would see more data, not finish
     sooner, at a larger batch.
     """
-    text = " ".join(target.arguments)
+    # What is asked for on the command line holds before what the source merely mentions.
+    texts = [" ".join(target.arguments)]
     if not target.is_module:
         try:
-            text += Path(target.cwd, target.entry).read_text(encoding="utf-8", errors="replace")
+            path = Path(target.cwd, target.entry)
+            texts.append(path.read_text(encoding="utf-8", errors="replace"))
         except OSError:
             pass
-    if _BY_EPOCHS.search(text):
-        return "epochs"
-    return "iterations" if _BY_ITERATIONS.search(text) else None
+    for text in texts:
+        if _BY_EPOCHS.search(text):
+            return "epochs"
+        if _BY_ITERATIONS.search(text):
+            return "iterations"
+    return None

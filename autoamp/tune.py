@@ -5,9 +5,11 @@ deterministic, so what it asks for is answered from the history for as long as t
 it, and run from there on.
 """
 
+import hashlib
+import os
+import re
 import shutil
 import time
-from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +20,7 @@ import msgspec
 from autoamp import collect, launch, script_source, wire
 from autoamp.errors import AutoampError, MachineError, MismatchError, UsageError
 from autoamp.launch import Target
-from autoamp.measurement import Label, Measurement, Outcome, Phase, ScriptFacts
+from autoamp.measurement import Label, Loader, Measurement, Outcome, Phase, ScriptFacts
 from autoamp.probes import identity as probes_identity
 from autoamp.probes import machine as probes_machine
 from autoamp.probes import virtual as probes_virtual
@@ -140,7 +142,10 @@ class Runner:
                 proposal.numerics != NUMERICS_PLANNING,
             )
         facts = self.facts
-        mixed = setting.is_mixed and facts is not None
+        templated = launch.templated_knobs(self.request.target.arguments)
+        # A suite that gets its AMP level as an argument calls AMP itself when asked to; what it
+        # did at the FP32 baseline says nothing.
+        mixed = setting.is_mixed and facts is not None and "amp_level" not in templated
         hapi = facts is not None and facts.uses_hapi
         planning = proposal.numerics == NUMERICS_PLANNING
         emulated = proposal.numerics == NUMERICS_FULL
@@ -153,7 +158,8 @@ class Runner:
             device="virtual" if virtual else launch.child_device(device.paddle_name),
             virtual=virtual,
             setting=setting.to_json(),
-            templated=launch.templated_knobs(self.request.target.arguments),
+            templated=templated,
+            keep_disabled=facts is not None and facts.own_level is not None,
             outside_auto_cast=mixed and facts is not None and not facts.calls_auto_cast,
             outside_scaler=mixed and facts is not None and not facts.calls_scaler and not hapi,
             outside_decorate=mixed and facts is not None and not facts.calls_decorate and not hapi,
@@ -182,7 +188,9 @@ class Runner:
     def run(self, number: int, proposal: Proposal) -> Measurement:
         """Run one trial to its Measurement. Raises Interrupted if the user stops it."""
         plan = self.plan(number, proposal)
-        shutil.rmtree(plan.trial_dir, ignore_errors=True)
+        if os.path.exists(os.path.join(plan.trial_dir, wire.PLAN_FILE)):
+            # A trial that was lost: its number is used again by no other study of this database.
+            shutil.rmtree(plan.trial_dir, ignore_errors=True)
         sampler = Sampler(self.machine.device)
         sampler.start()
         try:
@@ -201,13 +209,21 @@ class Runner:
         measurement = collect.collect(plan, ended, utilisation)
         if self.facts is None and measurement.facts is not None:
             by = script_source.scheduled_by(self.request.target)
-            measurement = replace(measurement, facts=replace(measurement.facts, scheduled_by=by))
+            facts = replace(measurement.facts, scheduled_by=by)
+            if "batch_size" in plan.templated:
+                facts = replace(facts, loaders=(argument_loader(facts, measurement),))
+            measurement = replace(measurement, facts=facts)
+        measurement = replace(measurement, proposal_key=self.key(proposal))
         self.modules = self.modules or collect.user_modules(plan.trial_dir)
         # What the script wrote is of no use any more and may be large; log and events stay.
         shutil.rmtree(plan.scratch_dir, ignore_errors=True)
         if measurement.outcome is Outcome.interrupted:
             raise Interrupted
         return measurement
+
+    def key(self, proposal: Proposal) -> str:
+        """What a stored run must have been asked for to answer this proposal."""
+        return f"{proposal.key}|--steps {self.request.steps or 'default'}"
 
     def limit(self, proposal: Proposal) -> float:
         """Seconds after which a trial is killed; what the user asked for holds everywhere."""
@@ -231,6 +247,19 @@ class Runner:
             self.limit_s = max(LIMIT_FLOOR_S, LIMIT_FACTOR * measurement.wall_s)
 
 
+def argument_loader(facts: ScriptFacts, measurement: Measurement) -> Loader:
+    """A batch size that stands in the script's arguments can be changed, whatever delivers it."""
+    lengths = [x.dataset_length for x in facts.loaders if x.dataset_length]
+    return Loader(
+        ordinal=0,
+        kind="argument",
+        site="arguments",
+        batch_size=measurement.batch_size,
+        dataset_length=lengths[0] if lengths else None,
+        tunable=True,
+    )
+
+
 def loader_plans(facts: ScriptFacts | None) -> tuple[wire.LoaderPlan, ...]:
     """The training loaders whose batch size may be replaced."""
     if facts is None:
@@ -243,10 +272,38 @@ def loader_plans(facts: ScriptFacts | None) -> tuple[wire.LoaderPlan, ...]:
 
 
 def trials_folder(storage: str, study: str) -> Path:
-    """Logs and plans of a study's trials: ``.autoamp/STUDY`` beside the database file."""
+    """Logs and plans of a study's trials: ``.autoamp/DATABASE/STUDY`` beside the database file."""
     file = storage_file(storage)
-    base = Path.cwd() if file is None else Path(file).absolute().parent
-    return base / ".autoamp" / study
+    if file is None:
+        digest = hashlib.sha256(storage.encode()).hexdigest()[:8]
+        return Path.cwd() / ".autoamp" / f"server-{digest}" / study
+    path = Path(file).absolute()
+    return path.parent / ".autoamp" / path.stem / study
+
+
+def check_study_name(name: str) -> None:
+    """A study's name is also a folder's. Raises UsageError ``bad-study-name``."""
+    if not re.fullmatch(r"[\w.-]{1,100}", name) or name.strip(".") == "":
+        raise UsageError(
+            f"--study {name!r}: expected letters, digits, '.', '_' and '-'",
+            slug="bad-study-name",
+            remedy="give a plain name such as my-study",
+        )
+
+
+OLDEST_PYTHON = (3, 10)
+"""The child's hooks are written for it; older interpreters cannot load them."""
+
+
+def check_python(version: str | None, python: str) -> None:
+    """Raises MachineError ``python-too-old`` for an interpreter that cannot load the hooks."""
+    numbers = re.findall(r"\d+", version or "")
+    if len(numbers) >= 2 and (int(numbers[0]), int(numbers[1])) < OLDEST_PYTHON:
+        raise MachineError(
+            f"{python} is Python {version}; the script must run under 3.10 or later",
+            slug="python-too-old",
+            remedy="give --python an environment with Python 3.10 to 3.13 and Paddle",
+        )
 
 
 def prepare(request: Request) -> Prepared:
@@ -269,6 +326,7 @@ def prepare(request: Request) -> Prepared:
             remedy="install paddlepaddle-gpu (or paddlepaddle) there, or give --python the "
             "interpreter that has it",
         )
+    check_python(machine.paddle.python_version, request.target.python)
     # A refused precision is an answer before anything is built or started.
     phases.plan_line(machine, request.options)
     script = script_identity.identify(
@@ -307,6 +365,8 @@ def open_study(store: Store, request: Request, prepared: Prepared) -> Opened:
     what changed; with it, raises MismatchError.
     """
     identity = prepared.machine.identity
+    if request.study is not None:
+        check_study_name(request.study)
     if request.study is not None and request.study in {s.name for s in store.studies()}:
         study = store.study(request.study)
         different = history.study_differences(study, identity, prepared.script)
@@ -436,8 +496,8 @@ def tune(request: Request, view: View, stops: Stops) -> Tuned:
                 wall_s=wall_s,
                 error_band_note=prepared.band_note,
             )
-            recommendation.save(found, path)
-            store.save_recommendation(study.id, path.read_text(encoding="utf-8"))
+            store.save_recommendation(study.id, recommendation.encode(found).decode())
+            save(found, path)
             done = StudyState.stopped if result.stopped else StudyState.done
             store.set_state(study.id, done)
     finally:
@@ -455,37 +515,37 @@ def drive(
     started: float,
 ) -> Result:
     """Answer the search's proposals from the history or by trials, until it has a result."""
-    history_of: defaultdict[tuple[str, str, str], deque[Measurement]] = defaultdict(deque)
+    history_of: dict[str, Measurement] = {}
     stored = store.trials(study.id)
     for trial in stored:
         measurement = trial.measurement
-        if (
-            trial.state is TrialState.finished
-            and measurement is not None
-            and measurement.outcome is not Outcome.interrupted
-        ):
-            key = (str(trial.phase), trial.setting.key(), trial.numerics)
-            history_of[key].append(measurement)
+        if trial.state is not TrialState.finished or measurement is None:
+            continue
+        if measurement.proposal_key and may_answer(trial.phase, measurement):
+            history_of[measurement.proposal_key] = measurement
     mirror = studies_mirror.Mirror(store.url, study.name)
     mirror.reconcile(stored)
     steps = phases.search(
         prepared.machine,
         runner.request.options,
-        clock=lambda: time.monotonic() - started,
+        clock=lambda: time.monotonic() - begun,
         ratio_band=prepared.ratio_band,
         throughput_band=prepared.throughput_band,
         stop=lambda: runner.stops.after_trial,
     )
     told_facts = False
     number = 0
+    begun = time.monotonic()
     try:
+        if runner.stops.after_trial:
+            # Nothing was measured yet, so there is nothing to recommend from.
+            raise Interrupted
         proposal = next(steps)
         while True:
-            key = (str(proposal.phase), proposal.setting.key(), proposal.numerics)
-            earlier = history_of[key]
-            replayed = bool(earlier)
-            if replayed:
-                measurement = earlier.popleft()
+            earlier = history_of.get(runner.key(proposal))
+            replayed = earlier is not None
+            if earlier is not None:
+                measurement = earlier
             else:
                 held.check()
                 trial = store.start_trial(
@@ -514,9 +574,43 @@ def drive(
         mirror.close()
 
 
+def may_answer(phase: Phase, measurement: Measurement) -> bool:
+    """Whether a stored run answers the same question again.
+
+    What the world around the trial may have ended is asked anew: the user has raised the limit,
+    freed memory or mended the script's data since.
+    """
+    passing = (Outcome.interrupted, Outcome.timed_out, Outcome.host_memory, Outcome.crashed)
+    if measurement.outcome in passing:
+        return False
+    return measurement.ok or phase is not Phase.baseline
+
+
+def save(found: recommendation.Recommendation, path: Path) -> None:
+    """Write the JSON; the database has it already. Raises UsageError ``output-unwritable``."""
+    try:
+        recommendation.save(found, path)
+    except OSError as error:
+        raise output_unwritable(path, error.strerror or str(error)) from None
+
+
+def output_unwritable(path: Path, why: str) -> UsageError:
+    return UsageError(
+        f"{path} cannot be written: {why}",
+        slug="output-unwritable",
+        remedy="give --output a path in a folder that exists and may be written; the history "
+        "keeps the recommendation (autoamp studies show)",
+    )
+
+
 def output_path(request: Request, study: str) -> Path:
     """Where the JSON goes; raises UsageError rather than overwrite another study's file."""
     path = Path(request.output or f"autoamp-{study}.json")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise output_unwritable(path, f"there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise output_unwritable(path, f"no permission to write in {folder}")
     if path.exists():
         owner = recommendation.study_of(path)
         if owner != study:

@@ -16,6 +16,10 @@ SCHEMA = 1
 ENV_PLAN = "AUTOAMP_PLAN"
 """Path of the plan file; the child does nothing when it is unset."""
 
+ENV_GUARDED = "AUTOAMP_GUARDED"
+"""Set in trials: a process whose hooks cannot be armed must end instead of running unguarded."""
+ARMING_FAILED_FILE = "arming-failed.txt"
+
 EVENTS_PREFIX = "events-"
 EVENTS_SUFFIX = ".jsonl"
 PLAN_FILE = "plan.json"
@@ -70,6 +74,9 @@ class Plan:
     outside_scaler: bool = False
     outside_decorate: bool = False
     """AMP is added from outside for what the script does not call itself."""
+    keep_disabled: bool = False
+    """The script enables auto_cast itself, so its ``enable=False`` protects FP32 maths and stays;
+    else it is a suite's switch and is turned on."""
     loaders: tuple[LoaderPlan, ...] = ()
     """Loaders that take the setting's batch size; empty: every loader outside paddle's own."""
     seed: int | None = None

@@ -94,6 +94,7 @@ def build(
                 calls_scaler=result.facts.calls_scaler,
                 calls_decorate=result.facts.calls_decorate,
                 uses_hapi=result.facts.uses_hapi,
+                enables_auto_cast=result.facts.own_level is not None,
                 loaders=tuple(
                     r.LoaderRecord(ordinal=x.ordinal, kind=x.kind, site=x.site)
                     for x in result.facts.loaders

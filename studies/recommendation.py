@@ -244,6 +244,7 @@ class HooksRecord(Struct, frozen=True, kw_only=True):
     calls_scaler: bool
     calls_decorate: bool
     uses_hapi: bool
+    enables_auto_cast: bool
     loaders: tuple[LoaderRecord, ...]
 
 

@@ -62,8 +62,9 @@ class AmpHooks:
                 self.own_level = str(own.get("level"))
                 self.own_dtype = str(own.get("dtype")).replace("paddle.", "")
             # A nested enable=False protects FP32 maths of the model and stays; an outer one is
-            # a suite's own switch.
-            if own.get("enable") or not self.active():
+            # a suite's own switch, unless the script enables AMP elsewhere.
+            switch = not self.active() and not self._session.plan.keep_disabled
+            if own.get("enable") or switch:
                 self.arguments(values)
                 for knob in ("amp_level", "dtype", "custom_white_list", "custom_black_list"):
                     if self._session.patches(knob):
@@ -162,7 +163,13 @@ class AmpHooks:
             if setting.amp_level is Level.O0:
                 values["amp_configs"] = None
             else:
-                configs: dict[str, Any] = {"level": str(setting.amp_level)}
+                own = values.get("amp_configs")
+                configs: dict[str, Any] = dict(own) if isinstance(own, dict) else {}
+                configs.pop("use_pure_fp16", None)
+                configs["level"] = str(setting.amp_level)
+                for knob in ("custom_white_list", "custom_black_list"):
+                    if session.patches(knob):
+                        configs[knob] = set(getattr(setting, knob))
                 if session.patches("init_loss_scaling"):
                     configs["init_loss_scaling"] = setting.init_loss_scaling
                 if session.patches("dynamic_loss_scaling"):

@@ -3,16 +3,18 @@
 import os
 import sys
 
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def call_site(paddle_dir: str, frames: int = 1) -> str:
     """``file.py:41``, innermost first and joined by `` < ``: frames outside paddle and us."""
     out: list[str] = []
+    # With the separator: paddlenlp and paddleseg are the user's side.
+    inner = paddle_dir.rstrip(os.sep) + os.sep
     frame = sys._getframe(1)
     while frame is not None and len(out) < frames:
         name = frame.f_code.co_filename
-        if not name.startswith((paddle_dir, _OWN, "<")):
+        if not name.startswith((inner, _OWN, "<")):
             shown = os.path.relpath(name) if os.path.isabs(name) else name
             if shown.startswith(".."):
                 shown = os.path.basename(name)

@@ -26,7 +26,8 @@ class LoaderHooks:
         self._last: dict[str, Any] | None = None
         self._inside_next = False
         self.wait_s = 0.0
-        self.samples = 0
+        self._waiting: dict[int, int] = {}
+        """Samples delivered since the last step, by loader."""
         self.restarts = 0
         self.restarting = True
 
@@ -142,7 +143,8 @@ class LoaderHooks:
                     "about": loader._autoamp,
                     "delivered": leading_dimension(batch, self._session.paddle),
                 }
-                self.samples += self._last["delivered"] or 0
+                waiting = self._waiting.get(id(loader), 0)
+                self._waiting[id(loader)] = waiting + (self._last["delivered"] or 0)
             return batch
 
         return __next__
@@ -173,8 +175,12 @@ class LoaderHooks:
             return batch
 
     def stepped(self) -> int | None:
-        """An optimizer step was made: the loader that delivered last feeds training."""
+        """An optimizer step was made: the loader that delivered last feeds training.
+
+        Returns the samples that training loaders delivered for it; None without a loader.
+        """
         last, self._last = self._last, None
+        waiting, self._waiting = self._waiting, {}
         if last is None:
             return None
         record = self.fed.get(last["id"])
@@ -183,7 +189,8 @@ class LoaderHooks:
             self.fed[last["id"]] = {**last["about"], "delivered_max": delivered or 0}
         elif delivered is not None and delivered > record["delivered_max"]:
             record["delivered_max"] = delivered
-        return delivered
+        # What an evaluation loader delivered in between is no training sample.
+        return sum(n for loader, n in waiting.items() if loader in self.fed)
 
     def facts(self) -> list[dict[str, Any]]:
         """Training loaders, with a reason where the batch size cannot be changed."""

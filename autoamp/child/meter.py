@@ -7,6 +7,7 @@ borders, and losses are read there, so that the script runs as it would alone.
 
 import atexit
 import math
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 RUN_LOSS_EVERY = 50
 """``autoamp run`` reads a loss this often: one small copy in fifty steps."""
 RUN_REPORT_EVERY_S = 30.0
+COLLAPSED_SCALE = 1.0
+"""As in ``autoamp.collect``: below it GradScaler shrinks gradients."""
 LEAST_TIMED_STEPS = 4
 """A soft limit never cuts a trial below these."""
 
@@ -47,6 +50,7 @@ class Meter:
         self._scales: list[tuple[int, float]] = []
         self._losses: list[tuple[int, Any]] = []
         self._scaled_loss = False
+        self._found_inf: list[Any] = []
         self._read: list[tuple[int, float]] = []
         self._window_start: float | None = None
         self._wall_start = 0.0
@@ -61,6 +65,7 @@ class Meter:
         self._input_samples = 0
         self._ended = False
         self._last_report = time.monotonic()
+        self._warned = False
         self._scheduler_steps = 0
         self._uses_to_static = False
 
@@ -72,8 +77,11 @@ class Meter:
             for name in ("step", "minimize"):
                 if name in cls.__dict__:
                     wrap_method(cls, name, self._around_step)
+        self._wrap_later_optimizers(paddle.optimizer.Optimizer)
         wrap_method(paddle.amp.AmpScaler, "scale", self._around_scale)
         wrap_method(paddle.amp.AmpScaler, "_update", self._around_update)
+        wrap_method(paddle.amp.AmpScaler, "minimize", self._around_scaler_step)
+        wrap_method(paddle.amp.GradScaler, "step", self._around_scaler_step)
         for cls in {paddle.Tensor, paddle.base.core.eager.Tensor}:
             cls.backward = self._around_backward(cls.backward)
         if self._session.is_trial and not self._session.plan.loaders:
@@ -89,6 +97,19 @@ class Meter:
         replace_function(to_static, noted)
         atexit.register(self._script_ended)
 
+    def _wrap_later_optimizers(self, base: type) -> None:
+        """Optimizers that the script defines itself, with a ``step`` of their own."""
+        meter = self
+
+        def __init_subclass__(cls: type, **kwargs: Any) -> None:
+            super(base, cls).__init_subclass__(**kwargs)
+            for name in ("step", "minimize"):
+                if name in cls.__dict__:
+                    wrap_method(cls, name, meter._around_step)
+
+        vars_of: Any = base
+        vars_of.__init_subclass__ = classmethod(__init_subclass__)
+
     def _around_first_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Samples a step for scripts without a DataLoader: the model's first input."""
         from autoamp.child.loaders import leading_dimension
@@ -98,7 +119,8 @@ class Meter:
         def __call__(layer: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal depth
             if depth == 0 and not self._inside_step and self._input_samples == 0:
-                self._input_samples = leading_dimension(args, self._session.paddle) or 0
+                found = leading_dimension((args, kwargs), self._session.paddle)
+                self._input_samples = found or 0
             depth += 1
             try:
                 return original(layer, *args, **kwargs)
@@ -151,6 +173,8 @@ class Meter:
             self._session.events.fault("loss", error)
 
     def _read_losses(self) -> None:
+        found, self._found_inf = self._found_inf, []
+        self.skipped += sum(1 for flag in found if flag is not None and bool(flag))
         noted, self._losses = self._losses, []
         for step, tensor in noted:
             try:
@@ -181,6 +205,21 @@ class Meter:
             return result
 
         return _update
+
+    def _around_scaler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A static loss scale is never updated, so what it skips is noted at the step."""
+
+        def step(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(scaler, *args, **kwargs)
+            if scaler.is_enable() and not scaler.is_use_dynamic_loss_scaling():
+                # Paddle 2.6 spells it _cache_founf_inf.
+                found = getattr(
+                    scaler, "_cache_found_inf", getattr(scaler, "_cache_founf_inf", None)
+                )
+                self._found_inf.append(found)
+            return result
+
+        return step
 
     # Steps -------------------------------------------------------------------------------
 
@@ -228,11 +267,9 @@ class Meter:
     def _after(self, optimizer: Any) -> None:
         if id(optimizer) != self._primary or self._ended:
             return
-        delivered = self._session.loaders.stepped()
-        samples = self._session.loaders.samples
-        if delivered is None and not samples:
+        samples = self._session.loaders.stepped()
+        if samples is None:
             samples = self._input_samples
-        self._session.loaders.samples = 0
         self._input_samples = 0
         self.steps += 1
         try:
@@ -406,13 +443,29 @@ class Meter:
         """``autoamp run``: a cheap look every half minute, and a word when the scale collapses."""
         self._last_report = time.monotonic()
         self._read_losses()
-        self._session.events.emit("progress", **self._report("running"))
+        self._read = self._read[-1:]
+        scale = self._scales[-1][1] if self._scales else None
+        self._session.events.emit(
+            "progress",
+            steps=self.steps,
+            skipped_steps=self.skipped,
+            scales=self._scales[-1:],
+            losses=self._read,
+            memory=self._session.device.memory_peaks(),
+        )
+        if scale is not None and scale < COLLAPSED_SCALE and not self._warned:
+            self._warned = True
+            print(
+                f"autoamp run: warning: the loss scale fell to {scale:g} at step {self.steps}: "
+                "training does not learn any more",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def user_modules() -> list[str]:
     """Files of the modules loaded from the script's own folder: part of a study's identity."""
     import os
-    import sys
 
     main = sys.modules.get("__main__")
     entry = getattr(main, "__file__", None)

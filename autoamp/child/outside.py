@@ -155,7 +155,12 @@ class OutsideAmp:
             return
         self._decorated.add(id(layer))
         setting = self._session.setting
-        values: dict[str, Any] = {"level": "O2", "dtype": str(setting.dtype or "float16")}
+        # A script that does not know of AMP must be able to load what it saves.
+        values: dict[str, Any] = {
+            "level": "O2",
+            "dtype": str(setting.dtype or "float16"),
+            "save_dtype": "float32",
+        }
         if setting.master_grad is not None:
             values["master_grad"] = setting.master_grad
         with self._our_call():

@@ -58,7 +58,12 @@ def run(
     for note in full.notes:
         say(f"autoamp run: {note}")
     say(f"autoamp run: {full.setting.describe()}")
-    raise typer.Exit(full_run.run(full, found, say))
+    try:
+        code = full_run.run(full, found, say)
+    except (errors.AutoampError, OSError) as error:
+        say(f"autoamp run: {error}")
+        raise typer.Exit(full_run.EXIT_OWN_FAILURE) from None
+    raise typer.Exit(code)
 
 
 def default_device(found: "Recommendation") -> str:

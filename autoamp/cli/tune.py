@@ -165,9 +165,11 @@ def tune(
             stops.now = True
         view.stopping(now=stops.now)
 
+    # nohup and shells' background jobs ignore signals on purpose; that stays.
     before = {
         number: signal.signal(number, pressed)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         with view:

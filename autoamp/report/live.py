@@ -111,7 +111,8 @@ class View:
         timed = measurement.ok and rate is not None and proposal.numerics != NUMERICS_FULL
         if timed and rate is not None:
             fp32 = proposal.phase is Phase.baseline and proposal.setting.amp_level is Level.O0
-            if self._baseline is None or fp32:
+            plain = measurement.facts is None or not measurement.facts.own_level
+            if fp32 or (self._baseline is None and plain):
                 self._baseline = rate
             if self._best is None or rate > self._best[0]:
                 self._best = (rate, proposal.setting.describe())
@@ -126,7 +127,8 @@ class View:
     ) -> str:
         setting = proposal.setting
         rate = measurement.throughput_samples_per_s
-        timed = proposal.numerics != NUMERICS_FULL and rate is not None
+        # A failed trial carries no value.
+        timed = measurement.ok and proposal.numerics != NUMERICS_FULL and rate is not None
         modelled = measurement.time_label is Label.modelled
         ratio = (
             ratio_text(rate / self._baseline) + (" m" if modelled else "")
@@ -162,12 +164,16 @@ class View:
 
     def stopping(self, *, now: bool) -> None:
         """Ctrl-C was seen."""
-        self.say(
-            "stopping now"
-            if now
-            else "stopping after this trial and recommending from what is there; "
-            "Ctrl-C again stops at once"
-        )
+        try:
+            self.say(
+                "stopping now"
+                if now
+                else "stopping after this trial and recommending from what is there; "
+                "Ctrl-C again stops at once"
+            )
+        except OSError:
+            # The terminal has gone; that is why we stop.
+            pass
 
     def footer(self, study: str, path: object, command: str) -> None:
         """Where the history and the result are, and how to use it."""
