@@ -320,6 +320,54 @@ CASES: dict[str, tuple[dict[str, Any], Outcome, str]] = {
         Outcome.too_slow,
         "first block",
     ),
+    "black-listed op still in 16 bits": (
+        {
+            "events": [*GOOD_FP16, end()],
+            "setting": Setting(
+                amp_level=Level.O1, dtype=Dtype.float16, custom_black_list=("matmul_v2",)
+            ),
+        },
+        Outcome.not_effective,
+        "matmul_v2 in float32",
+    ),
+    "black-listed op under a name that paddle does not know": (
+        {
+            "events": [*GOOD_FP16, end()],
+            "setting": Setting(
+                amp_level=Level.O1, dtype=Dtype.float16, custom_black_list=("matmul",)
+            ),
+        },
+        Outcome.not_effective,
+        "no operator of that name",
+    ),
+    "white-listed op in 16 bits": (
+        {
+            "events": [*GOOD_FP16, end()],
+            "setting": Setting(
+                amp_level=Level.O1, dtype=Dtype.float16, custom_white_list=("matmul_v2",)
+            ),
+        },
+        Outcome.ok,
+        "",
+    ),
+    "another loss scale than asked for": (
+        {
+            "events": [*GOOD_FP16, end(scales=[[0, 1024.0]])],
+            "setting": Setting(amp_level=Level.O1, dtype=Dtype.float16, init_loss_scaling=32768.0),
+        },
+        Outcome.not_effective,
+        "wanted 32768, seen 1024",
+    ),
+    "every step skipped at a static loss scale": (
+        {
+            "events": [*GOOD_FP16, end(scales=[[0, 65536.0]], skipped_steps=24)],
+            "setting": Setting(
+                amp_level=Level.O1, dtype=Dtype.float16, dynamic_loss_scaling=False
+            ),
+        },
+        Outcome.scale_collapsed,
+        "24 of 25",
+    ),
     "effective": ({"events": [*GOOD_FP16, end()], "setting": FP16}, Outcome.ok, ""),
 }
 
@@ -345,3 +393,24 @@ def test_timed_window(tmp_path: Path) -> None:
     make(tmp_path, events)
     assert collect.timed_window(str(tmp_path)) == (1.0, 3.0)
     assert collect.timed_window(str(tmp_path / "..")) is None
+
+
+def test_a_trial_whose_hooks_could_not_be_armed(tmp_path: Path) -> None:
+    (tmp_path / wire.ARMING_FAILED_FILE).write_text("TypeError: kw_only\n")
+    m = make(tmp_path, [], exit_of(86))
+    assert m.outcome is Outcome.crashed
+    assert "was not run: TypeError: kw_only" in (m.reason or "")
+
+
+def test_a_full_run_that_was_killed_is_known_by_its_last_progress(tmp_path: Path) -> None:
+    progress = {
+        "kind": "progress",
+        "steps": 900,
+        "skipped_steps": 2,
+        "scales": [[880, 512.0]],
+        "losses": [[850, 0.5]],
+        "memory": {"allocated_peak_bytes": 7},
+    }
+    m = make(tmp_path, [PADDLE, progress], exit_of(None, 9))
+    assert (m.steps_done, m.skipped_steps, m.final_loss_scale) == (900, 2, 512.0)
+    assert m.memory_allocated_peak_bytes == 7

@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -148,3 +149,23 @@ def test_limit_kills(tmp_path: Path) -> None:
 def test_stop_kills(tmp_path: Path) -> None:
     _, ended = run(tmp_path, "import time; time.sleep(600)", stop_after=0.3)
     assert ended.interrupted and not ended.timed_out
+
+
+def test_a_full_run_keeps_the_users_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    env = launch.environment("p", "gpu:0", {}, trial=False)
+    assert env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    assert not {"PYTHONUNBUFFERED", wire.ENV_GUARDED, "FLAGS_gpu_allocator_retry_time"} & set(env)
+
+
+def test_an_unarmed_trial_runs_nothing_of_the_users(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"schema": 99}')
+    victim = tmp_path / "victim.txt"
+    victim.write_text("precious")
+    env = launch.environment(str(tmp_path / "plan.json"), "cpu", {})
+    code = f"open({str(victim)!r}, 'w').write('gone')"
+    done = subprocess.run([sys.executable, "-c", code], env=env)
+    assert done.returncode == 86
+    assert victim.read_text() == "precious"
+    assert "schema" in (tmp_path / wire.ARMING_FAILED_FILE).read_text()

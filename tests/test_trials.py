@@ -285,3 +285,123 @@ def test_output_and_exit_code_are_those_of_plain_python(tmp_path: Path) -> None:
     ours = (tmp_path / ".autoamp" / "trial" / "log.txt").read_text()
     for line in alone.stdout.splitlines():
         assert line in ours.splitlines()
+
+
+HEAD = """
+import numpy as np, paddle, paddle.nn as nn, sys
+class D(paddle.io.Dataset):
+    def __len__(self): return 640
+    def __getitem__(self, i):
+        return np.random.RandomState(i).randn(16).astype("float32"), np.int64(i % 4)
+net = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+loader = paddle.io.DataLoader(D(), batch_size=16, shuffle=True)
+ce = nn.CrossEntropyLoss()
+"""
+
+
+def script_of(folder: Path, body: str) -> Path:
+    path = folder / "script.py"
+    path.write_text(HEAD + body)
+    return path
+
+
+def test_amp_by_argument_is_not_added_a_second_time(tmp_path: Path) -> None:
+    """The suites' way: no AMP call at all unless the argument asks for it."""
+    body = (
+        "level = sys.argv[1]\n"
+        "opt = paddle.optimizer.AdamW(1e-3, parameters=net.parameters())\n"
+        "scaler = paddle.amp.GradScaler(init_loss_scaling=1024.0) if level != 'O0' else None\n"
+        "for x, y in loader:\n"
+        "    if scaler is None:\n"
+        "        loss = ce(net(x), y); loss.backward(); opt.step()\n"
+        "    else:\n"
+        "        with paddle.amp.auto_cast(level=level):\n"
+        "            loss = ce(net(x), y)\n"
+        "        scaler.scale(loss).backward(); scaler.step(opt); scaler.update()\n"
+        "    opt.clear_grad()\n"
+    )
+    script = script_of(tmp_path, body)
+    own = trial(tmp_path, script, arguments=("{amp_level}",), name="own")
+    assert not facts_of(own).calls_auto_cast
+    setting = Setting(amp_level=Level.O1, dtype=Dtype.float16)
+    m = trial(tmp_path, script, setting, arguments=("{amp_level}",), facts=own.facts, name="o1")
+    assert m.outcome is Outcome.ok, (m.reason, m.log_tail)
+    assert [x.value for x in m.loss_scales] == [1024.0]
+
+
+def test_evaluation_in_between_is_no_training_sample(tmp_path: Path) -> None:
+    body = (
+        "opt = paddle.optimizer.SGD(1e-3, parameters=net.parameters())\n"
+        "test = paddle.io.DataLoader(D(), batch_size=64)\n"
+        "for i, (x, y) in enumerate(loader):\n"
+        "    loss = ce(net(x), y); loss.backward(); opt.step(); opt.clear_grad()\n"
+        "    for x, y in test:\n"
+        "        net(x)\n"
+    )
+    m = trial(tmp_path, script_of(tmp_path, body), device="cpu")
+    assert m.outcome is Outcome.ok, (m.reason, m.log_tail)
+    assert m.samples_timed == 16 * m.steps_timed
+    assert [x.batch_size for x in facts_of(m).loaders] == [16]
+
+
+def test_fp32_part_beside_the_amp_region_stays_fp32(tmp_path: Path) -> None:
+    body = (
+        "opt = paddle.optimizer.SGD(1e-3, parameters=net.parameters())\n"
+        "scaler = paddle.amp.GradScaler()\n"
+        "for x, y in loader:\n"
+        "    with paddle.amp.auto_cast():\n"
+        "        out = net(x)\n"
+        "    with paddle.amp.auto_cast(enable=False):\n"
+        "        half = paddle.matmul(x, x, transpose_y=True)\n"
+        "        assert half.dtype == paddle.float32, half.dtype\n"
+        "        loss = ce(out, y) + 0 * half.sum()\n"
+        "    scaler.scale(loss).backward(); scaler.step(opt); scaler.update(); opt.clear_grad()\n"
+    )
+    script = script_of(tmp_path, body)
+    facts = facts_of(trial(tmp_path, script, name="own"))
+    assert facts.own_level == "O1"
+    m = trial(tmp_path, script, replace(O1_FP16, batch_size=None), facts=facts, name="o1")
+    assert m.outcome is Outcome.ok, (m.reason, m.log_tail)
+
+
+def test_an_optimizer_of_the_scripts_own_is_counted(tmp_path: Path) -> None:
+    body = (
+        "class Plain(paddle.optimizer.Optimizer):\n"
+        "    def step(self):\n"
+        "        with paddle.no_grad():\n"
+        "            for p in self._parameter_list:\n"
+        "                p.set_value(p - 1e-3 * p.grad)\n"
+        "opt = Plain(1e-3, parameters=net.parameters())\n"
+        "for x, y in loader:\n"
+        "    loss = ce(net(x), y); loss.backward(); opt.step(); opt.clear_grad()\n"
+    )
+    script = script_of(tmp_path, body)
+    own = trial(tmp_path, script, name="own")
+    assert facts_of(own).optimizer == "Plain"
+    m = trial(tmp_path, script, O1_FP16, facts=own.facts, name="o1")
+    assert m.outcome is Outcome.ok, (m.reason, m.log_tail)
+    assert m.losses[-1] < 2 * m.losses[0]
+
+
+def test_skips_at_a_static_loss_scale_are_counted(tmp_path: Path) -> None:
+    script = SCRIPTS / "raw_step_update.py"
+    facts = facts_of(trial(tmp_path, script, name="own"))
+    setting = replace(O1_FP16, init_loss_scaling=2.0**40, dynamic_loss_scaling=False)
+    m = trial(tmp_path, script, setting, facts=facts, steps=20, name="static")
+    assert m.outcome is Outcome.scale_collapsed
+    assert m.skipped_steps >= m.steps_done - 2
+
+
+def test_hapi_keeps_its_own_configs_beside_the_settings(tmp_path: Path) -> None:
+    body = (
+        "model = paddle.Model(net)\n"
+        "model.prepare(paddle.optimizer.AdamW(1e-3, parameters=net.parameters()), ce,\n"
+        "    amp_configs={'level': 'O1', 'init_loss_scaling': 512.0})\n"
+        "model.fit(D(), batch_size=16, epochs=2, verbose=0)\n"
+    )
+    script = script_of(tmp_path, body)
+    facts = facts_of(trial(tmp_path, script, name="own"))
+    setting = Setting(amp_level=Level.O2, dtype=Dtype.float16)
+    m = trial(tmp_path, script, setting, facts=facts, name="o2")
+    assert m.outcome is Outcome.ok, (m.reason, m.log_tail)
+    assert [x.value for x in m.loss_scales] == [512.0]

@@ -55,6 +55,21 @@ CASES = {
         2,
         "template-needs-start",
     ),
+    "study name with a path": (
+        ("tune", "--device", "cpu", "--study", "../mine", "train.py"),
+        2,
+        "bad-study-name",
+    ),
+    "study name of dots": (
+        ("tune", "--device", "cpu", "--study", "..", "train.py"),
+        2,
+        "bad-study-name",
+    ),
+    "output folder missing": (
+        ("tune", "--device", "cpu", "--output", "nowhere/best.json", "train.py"),
+        2,
+        "output-unwritable",
+    ),
     "unwritable storage": (
         ("tune", "--device", "cpu", "--storage", "sqlite:////nowhere/a.db", "train.py"),
         5,

@@ -40,7 +40,8 @@ def trial(
         model = catalogue.find(device)
         virtual = virtual_device(model, memory_bytes or model.memory_bytes, numerics)
         extra = child_environment(virtual, ensure_built(python, lambda text: None))
-    mixed = setting.is_mixed and facts is not None
+    templated = launch.templated_knobs(arguments)
+    mixed = setting.is_mixed and facts is not None and "amp_level" not in templated
     target = launch.Target(
         entry=str(script), is_module=module, arguments=arguments, python=python, cwd=str(folder)
     )
@@ -49,7 +50,8 @@ def trial(
         device="virtual" if virtual else "cpu",
         virtual=virtual,
         setting=setting.to_json(),
-        templated=launch.templated_knobs(arguments),
+        templated=templated,
+        keep_disabled=facts is not None and facts.own_level is not None,
         outside_auto_cast=mixed and facts is not None and not facts.calls_auto_cast,
         outside_scaler=mixed and facts is not None and not (facts.calls_scaler or facts.uses_hapi),
         outside_decorate=mixed

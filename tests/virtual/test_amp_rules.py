@@ -180,6 +180,7 @@ give(enabled=scaler.is_enable())
     assert got["enabled"]
 
 
+@pytest.mark.slow
 def test_the_scaler_switches_itself_off_under_bfloat16(run: Run, devices: Any) -> None:
     """python/paddle/amp/grad_scaler.py, AmpScaler.scale."""
     got = run(

@@ -50,6 +50,7 @@ give(out=out, flops=flops)
     assert out["odd"] > 1.5 * out["float16"]
 
 
+@pytest.mark.slow
 def test_streams_views_layouts_and_channels(run: Run, devices: Any) -> None:
     got = run(
         TIMED
@@ -100,6 +101,7 @@ give(host=host, busy=busy, waiting=runtime.clock_s())
     assert got["waiting"] > got["host"]
 
 
+@pytest.mark.slow
 def test_the_clock_is_the_same_every_time(run: Run, devices: Any) -> None:
     body = (
         TIMED

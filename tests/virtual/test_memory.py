@@ -32,6 +32,7 @@ def measure(net, opt, loss_of, level, steps=3):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["O0", "O2"])
 def test_wide_linears(run: Run, level: str) -> None:
     """State-bound: AdamW on nine 2048 x 2048 layers, a batch of 256."""

@@ -65,6 +65,7 @@ give(flops=flops, scale=float(scaler._scale.item()) if level != "O0" else 1024.0
     assert seen["O2"]["modelled"] < seen["O0"]["modelled"]
 
 
+@pytest.mark.slow
 def test_planned_memory_is_the_memory_of_the_real_step(run: Run, devices: Any) -> None:
     body = (
         STEP
@@ -121,6 +122,7 @@ give(mean=float(big.mean()), row=float(row.sum()), ratio=float(ratio),
     assert got["computed"] > 0.0
 
 
+@pytest.mark.slow
 def test_the_executor_plans_as_well(run: Run, devices: Any) -> None:
     got = run(
         STEP

@@ -85,6 +85,7 @@ give(count=cuda.device_count(), name=cuda.get_device_name(),
     assert got["ms"] >= 2 * 1024**3 / v100.flops_per_s["float32"] * 1e3
 
 
+@pytest.mark.slow
 def test_flags_of_a_cuda_build_do_no_harm(run: Run) -> None:
     got = run(
         """

@@ -89,6 +89,7 @@ give(equal=[bool(np.allclose(a, b, rtol=1e-12, atol=0)) and a.dtype == b.dtype
     assert all(got["equal"]), got["equal"]
 
 
+@pytest.mark.slow
 def test_complex_values_are_refused_clearly_in_sixteen_bits(run: Run) -> None:
     got = run(
         """
@@ -107,6 +108,7 @@ give(real=spectrum.real().numpy().tolist(), complex=str(spectrum.dtype))
     assert "float16" in got["said"] and "complex" in got["said"]
 
 
+@pytest.mark.slow
 def test_sparse_gradients_train_in_single_precision_and_are_refused_under_amp(run: Run) -> None:
     """GradScaler hands them to a kernel for dense tensors, which on a GPU reads beyond them."""
     got = run(

@@ -131,6 +131,7 @@ give(refusals=runtime.host_refusals())
     assert got["refusals"] >= 1
 
 
+@pytest.mark.slow
 def test_below_its_compute_capability_paddle_switches_amp_off(run: Run, devices: Any) -> None:
     body = (
         NET
