@@ -101,7 +101,7 @@ def refresh(old: ScriptIdentity, *, folder: str | None = None) -> ScriptIdentity
 
 
 def with_files(identity: ScriptIdentity, extra_files: Iterable[str]) -> ScriptIdentity:
-    """``identity`` with modules added that were seen loaded from the script's own folder."""
+    """``identity`` with modules added that were seen loaded from the script's own project."""
     files = {f.path: f.sha256 for f in identity.files}
     for path in _own_modules(extra_files, identity.folder, identity.folder):
         name = _relative(path, identity.folder)
@@ -219,7 +219,8 @@ def _own_modules(files: Iterable[str], folder: str, cwd: str) -> list[str]:
     for name in files:
         path = os.path.abspath(os.path.join(cwd, name))
         real = os.path.realpath(path)
-        inside = os.path.commonpath([root, real]) == root
+        # tools/train.py of a suite imports ppocr/ or ppdet/ beside tools/.
+        inside = not os.path.isabs(_relative(real, root))
         if inside and "site-packages" not in real and os.path.isfile(path):
             own.append(path)
     return sorted(set(own))[:MAX_FILES]

@@ -464,22 +464,24 @@ class Meter:
 
 
 def user_modules() -> list[str]:
-    """Files of the modules loaded from the script's own folder: part of a study's identity."""
+    """Files of the modules loaded from the script's own project: part of a study's identity."""
     import os
 
     main = sys.modules.get("__main__")
     entry = getattr(main, "__file__", None)
     if not entry:
         return []
-    folder = os.path.dirname(os.path.abspath(entry)) + os.sep
+    # The working directory, too: suites run tools/train.py and import their library beside it.
+    folders = {os.path.dirname(os.path.abspath(entry)) + os.sep, os.getcwd() + os.sep} - {"//"}
     found = set()
     for module in list(sys.modules.values()):
         name = getattr(module, "__file__", None)
         if (
             isinstance(name, str)
-            and name.startswith(folder)
+            and name.startswith(tuple(folders))
             and name.endswith(".py")
-            and "site-packages" not in name
+            and not {"site-packages", "dist-packages"} & set(name.split(os.sep))
+            and not name.startswith(sys.base_prefix + os.sep)
         ):
             found.add(name)
     return sorted(found)

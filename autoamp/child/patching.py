@@ -19,10 +19,14 @@ def replace_function(original: Callable[..., Any], replacement: Callable[..., An
 
     name = original.__name__
     count = 0
-    for module_name, module in list(sys.modules.items()):
-        if module_name.split(".", 1)[0] != "paddle":
-            continue
-        names = vars(module)
+    namespaces = [
+        vars(module)
+        for module_name, module in list(sys.modules.items())
+        if module_name.split(".", 1)[0] == "paddle"
+    ]
+    # paddle.device is a stand-in in 3.x: the names its functions really use are their globals.
+    namespaces.append(getattr(original, "__globals__", {}))
+    for names in namespaces:
         if names.get(name) is original:
             names[name] = wrapped
             count += 1

@@ -148,18 +148,26 @@ def test_another_script_is_one_sentence(project: Path) -> None:
     )
 
 
-def test_only_modules_of_its_own_folder_belong_to_it(project: Path, tmp_path: Path) -> None:
+def test_only_modules_of_its_own_project_belong_to_it(project: Path, tmp_path: Path) -> None:
     inside = project / "pkg" / "a.py"
+    # A suite's library lies beside the folder of its tools/train.py.
+    beside = tmp_path / "library" / "net.py"
     installed = project / ".venv" / "lib" / "site-packages" / "lib.py"
-    outside = tmp_path / "other.py"
-    for path in (inside, installed, outside):
+    outside = tmp_path.parent.parent / f"{tmp_path.name}-far" / "deep" / "other.py"
+    for path in (inside, beside, installed, outside):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("pass")
-    given = [str(p) for p in (inside, installed, outside, project / "missing.py")]
-    assert paths(with_files(of(project), given)) == ["pkg/a.py", "train.py"]
-    assert paths(
-        identify("train.py", is_module=False, arguments=(), cwd=str(project), extra_files=given)
-    ) == ["pkg/a.py", "train.py"]
+    given = [str(p) for p in (inside, beside, installed, outside, project / "missing.py")]
+    expected = ["../library/net.py", "pkg/a.py", "train.py"]
+    assert paths(with_files(of(project), given)) == expected
+    assert (
+        paths(
+            identify(
+                "train.py", is_module=False, arguments=(), cwd=str(project), extra_files=given
+            )
+        )
+        == expected
+    )
 
 
 @pytest.mark.parametrize("position", [0, 50, -1])
