@@ -19,11 +19,13 @@ def arm(plan_path: str) -> None:
     events.watch_exceptions()
     if plan.mode == "trial":
         if plan.divert_files:
-            from autoamp.child import files
+            from autoamp.child import commands, files
 
-            files.install(
-                plan.scratch_dir, plan.trial_dir, lambda path: events.emit("refused", path=path)
-            )
+            def refused(path: str) -> None:
+                events.emit("refused", path=path)
+
+            files.install(plan.scratch_dir, plan.trial_dir, refused)
+            commands.install(plan.trial_dir, refused)
         if plan.seed is not None:
             random.seed(plan.seed)
 

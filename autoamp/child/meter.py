@@ -100,14 +100,14 @@ class Meter:
     def _wrap_later_optimizers(self, base: type) -> None:
         """Optimizers that the script defines itself, with a ``step`` of their own."""
         meter = self
+        vars_of: Any = base
 
-        def __init_subclass__(cls: type, **kwargs: Any) -> None:
-            super(base, cls).__init_subclass__(**kwargs)
+        def __init_subclass__(cls: Any, /, **kwargs: Any) -> None:
+            super(vars_of, cls).__init_subclass__(**kwargs)
             for name in ("step", "minimize"):
                 if name in cls.__dict__:
                     wrap_method(cls, name, meter._around_step)
 
-        vars_of: Any = base
         vars_of.__init_subclass__ = classmethod(__init_subclass__)
 
     def _around_first_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
