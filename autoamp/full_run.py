@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -147,8 +148,7 @@ def run(full: FullRun, config: Recommendation, say: Callable[[str], None]) -> in
         virtual = probes_virtual.virtual_device(device.model, device.memory_total_bytes, True)
         folder = virtual_build.ensure_built(full.target.python, say)
         extra = virtual_device.child_environment(virtual, folder)
-    trial_dir = Path.cwd() / ".autoamp" / f"run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    trial_dir.mkdir(parents=True, exist_ok=True)
+    trial_dir = summary_folder(say)
     plan = wire.Plan(
         trial_dir=str(trial_dir),
         mode="run",
@@ -177,6 +177,19 @@ def run(full: FullRun, config: Recommendation, say: Callable[[str], None]) -> in
         return EXIT_CANNOT_START
     summarise(trial_dir, plan, full, done, time.monotonic() - started, say)
     return done.code if done.code is not None else 128 + (done.signal or 0)
+
+
+def summary_folder(say: Callable[[str], None]) -> Path:
+    """Where the run's events and summary go; a folder that cannot be written stops no training."""
+    name = f"run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    folder = Path.cwd() / ".autoamp" / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+    except OSError as error:
+        folder = Path(tempfile.mkdtemp(prefix=f"autoamp-{name}-"))
+        say(f"autoamp run: {error.strerror or error} in this folder; its summary goes to {folder}")
+        return folder
 
 
 def summarise(
@@ -215,8 +228,8 @@ def summarise(
             parts.append(f"final loss scale {seen.final_loss_scale:g}")
         if peak and promised.memory.peak_bytes:
             parts.append(
-                f"peak memory {peak / 2**30:.2f} GiB "
-                f"(trial {promised.memory.peak_bytes / 2**30:.2f})"
+                f"peak memory {peak / 2**20:,.1f} MiB "
+                f"(trial {promised.memory.peak_bytes / 2**20:,.1f})"
             )
         say("autoamp run: " + ", ".join(parts) + f"; {path}")
     for warning in warnings(seen):

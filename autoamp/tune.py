@@ -415,6 +415,15 @@ def options_record(request: Request, machine: Machine) -> dict[str, object]:
     return record
 
 
+def continued_options(study: Study, request: Request, machine: Machine) -> str:
+    """What is asked for now, with the conditions at the study's own start."""
+    record = options_record(request, machine)
+    before = msgspec.json.decode(study.options_json)
+    if isinstance(before, dict) and "conditions" in before:
+        record["conditions"] = before["conditions"]
+    return msgspec.json.encode(record).decode()
+
+
 def drifted(study: Study, machine: Machine) -> tuple[str, ...]:
     """What has changed on the same machine since the study was begun: said, never refused."""
     try:
@@ -466,6 +475,8 @@ def tune(request: Request, view: View, stops: Stops) -> Tuned:
         path = output_path(request, study.name)
         with lease.acquire(store, study.id) as held:
             store.set_state(study.id, StudyState.running)
+            if not opened.new:
+                store.save_options(study.id, continued_options(study, request, machine))
             view.header(study, machine, request, new=opened.new, ratio_band=prepared.ratio_band)
             for note in opened.notes:
                 view.say(note)
@@ -515,14 +526,14 @@ def drive(
     started: float,
 ) -> Result:
     """Answer the search's proposals from the history or by trials, until it has a result."""
-    history_of: dict[str, Measurement] = {}
+    history_of: dict[str, tuple[int, Measurement]] = {}
     stored = store.trials(study.id)
     for trial in stored:
         measurement = trial.measurement
         if trial.state is not TrialState.finished or measurement is None:
             continue
         if measurement.proposal_key and may_answer(trial.phase, measurement):
-            history_of[measurement.proposal_key] = measurement
+            history_of[measurement.proposal_key] = (trial.number, measurement)
     mirror = studies_mirror.Mirror(store.url, study.name)
     mirror.reconcile(stored)
     steps = phases.search(
@@ -545,7 +556,7 @@ def drive(
             earlier = history_of.get(runner.key(proposal))
             replayed = earlier is not None
             if earlier is not None:
-                measurement = earlier
+                number, measurement = earlier
             else:
                 held.check()
                 trial = store.start_trial(
@@ -563,7 +574,6 @@ def drive(
                     script = script_identity.with_files(prepared.script, runner.modules)
                     store.save_script(study.id, script)
             view.trial_finished(number, proposal, measurement, replayed)
-            number += 1
             proposal = steps.send(measurement)
     except StopIteration as end:
         result: Result = end.value

@@ -1,5 +1,6 @@
 """What ``autoamp tune`` shows while it runs: a live view on a terminal, plain lines in a pipe."""
 
+import shlex
 import sys
 import time
 from types import TracebackType
@@ -178,8 +179,8 @@ class View:
     def footer(self, study: str, path: object, command: str) -> None:
         """Where the history and the result are, and how to use it."""
         self.say("")
-        self.say(f"History: autoamp studies show {study}")
-        self.say(f"Use it:  autoamp run --config {path} {command}")
+        self.say(f"History: autoamp studies show {shlex.quote(study)}")
+        self.say(f"Use it:  autoamp run --config {shlex.quote(str(path))} {command}")
 
 
 class TerminalView(View):
