@@ -174,9 +174,11 @@ def test_ctrl_c(times: int, tmp_path: Path) -> None:
     for line in tuner.stdout:
         if " scan " in line or " ceiling " in line:
             break
+    # The next trial has begun by then and lasts some seconds.
+    time.sleep(1.5)
     tuner.send_signal(signal.SIGINT)
     if times == 2:
-        time.sleep(0.5)
+        time.sleep(0.2)
         tuner.send_signal(signal.SIGINT)
     out, err = tuner.communicate(timeout=120)
     if times == 1:

@@ -78,7 +78,7 @@ def writable_places() -> list[str]:
     """Where programs put what is nobody's work."""
     home = os.path.expanduser("~")
     places = [tempfile.gettempdir(), "/dev", "/dev/shm", "/proc", "/run"]
-    places += [os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")]
+    places += [os.path.join(home, ".cache"), os.environ.get("XDG_CACHE_HOME") or "/tmp"]
     return [p for p in dict.fromkeys(places) if os.path.isdir(p)]
 
 

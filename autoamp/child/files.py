@@ -49,6 +49,8 @@ def _cache_prefixes() -> tuple[str, ...]:
     """Where libraries keep what they download or compute once: new files there are kept."""
     home = os.path.expanduser("~")
     folders = [
+        # Both: paddle's to_static writes below ~/.cache whatever XDG_CACHE_HOME says.
+        f"{home}/.cache",
         os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache",
         os.environ.get("MPLCONFIGDIR") or f"{home}/.config/matplotlib",
     ]
