@@ -26,9 +26,6 @@ from autoamp.settings import Dtype, Level, Setting
 LOG_TAIL_LINES = 25
 MIN_TIMED_STEPS = 3
 """Fewer timed steps than this carry no throughput."""
-COLLAPSED_SCALE = 1.0
-"""Below it GradScaler shrinks gradients; known bad runs end at 1e-3 to 1e-30 (PaddleOCR 10365,
-6848), healthy ones stay above."""
 LAST_STEPS_SKIPPED = 8
 """So many skipped steps at the end of a run: a scale that never settles."""
 # Paddle's texts for device memory, by release: cuda_allocator.cc, custom_allocator.cc and
@@ -468,7 +465,7 @@ def _numeric_outcome(
         )
         return Outcome.not_finite, f"the loss is not finite from step {first} on"
     scale = m.final_loss_scale
-    if scale is not None and scale < COLLAPSED_SCALE and len(m.loss_scales) > 1:
+    if scale is not None and scale < wire.COLLAPSED_SCALE and len(m.loss_scales) > 1:
         return Outcome.scale_collapsed, (
             f"the loss scale fell to {scale:g} in {m.steps_done} steps, "
             f"{m.skipped_steps} of them skipped"

@@ -239,7 +239,7 @@ def summarise(
 def warnings(seen: Measurement) -> tuple[str, ...]:
     """What went wrong although the script ended."""
     out = []
-    if seen.final_loss_scale is not None and seen.final_loss_scale < collect.COLLAPSED_SCALE:
+    if seen.final_loss_scale is not None and seen.final_loss_scale < wire.COLLAPSED_SCALE:
         out.append(
             f"the loss scale fell to {seen.final_loss_scale:g}: training does not learn any more"
         )

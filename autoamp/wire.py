@@ -20,6 +20,10 @@ ENV_GUARDED = "AUTOAMP_GUARDED"
 """Set in trials: a process whose hooks cannot be armed must end instead of running unguarded."""
 ARMING_FAILED_FILE = "arming-failed.txt"
 
+COLLAPSED_SCALE = 1.0
+"""Below it GradScaler shrinks gradients; known bad runs end at 1e-3 to 1e-30 (PaddleOCR 10365,
+6848), healthy ones stay above."""
+
 EVENTS_PREFIX = "events-"
 EVENTS_SUFFIX = ".jsonl"
 PLAN_FILE = "plan.json"

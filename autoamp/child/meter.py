@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from autoamp import wire
 from autoamp.child.ending import end_now
 from autoamp.child.patching import (
     optimizer_classes,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 RUN_LOSS_EVERY = 50
 """``autoamp run`` reads a loss this often: one small copy in fifty steps."""
 RUN_REPORT_EVERY_S = 30.0
-COLLAPSED_SCALE = 1.0
-"""As in ``autoamp.collect``: below it GradScaler shrinks gradients."""
 LEAST_TIMED_STEPS = 4
 """A soft limit never cuts a trial below these."""
 
@@ -453,7 +452,7 @@ class Meter:
             losses=self._read,
             memory=self._session.device.memory_peaks(),
         )
-        if scale is not None and scale < COLLAPSED_SCALE and not self._warned:
+        if scale is not None and scale < wire.COLLAPSED_SCALE and not self._warned:
             self._warned = True
             print(
                 f"autoamp run: warning: the loss scale fell to {scale:g} at step {self.steps}: "

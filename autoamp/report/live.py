@@ -1,7 +1,6 @@
 """What ``autoamp tune`` shows while it runs: a live view on a terminal, plain lines in a pipe."""
 
 import shlex
-import sys
 import time
 from types import TracebackType
 from typing import TextIO
@@ -317,8 +316,3 @@ def make_view(stream: TextIO) -> View:
     if stream.isatty():
         return TerminalView(Console(file=stream, highlight=False))
     return View(Console(file=stream, highlight=False, width=200, soft_wrap=True))
-
-
-def stderr_console() -> Console:
-    """For what must not mix with a script's own output."""
-    return Console(file=sys.stderr, highlight=False)
