@@ -197,6 +197,9 @@ class Measurement:
     """What the run was asked for, with seed, steps and repeat: resume answers by it."""
     step_flops: float | None = None
     """Floating-point operations of one step, counted on a virtual device only."""
+    taken_from: str | None = None
+    """``STUDY, trial N`` where an emulated run of another virtual GPU's study stands for this
+    one: ``wall_s`` was spent there."""
     dataset_restarts: int = 0
     refused_writes: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()

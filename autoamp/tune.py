@@ -27,6 +27,7 @@ from autoamp.probes import virtual as probes_virtual
 from autoamp.probes import visible
 from autoamp.probes.facts import Conditions, DeviceKind, Machine, Severity
 from autoamp.probes.sampler import Sampler
+from autoamp.shared_runs import SharedRuns
 from autoamp.studies import history, lease, phases, recommend, recommendation, script_identity
 from autoamp.studies import mirror as studies_mirror
 from autoamp.studies.proposal import NUMERICS_FULL, NUMERICS_PLANNING, Options, Proposal, Result
@@ -123,6 +124,10 @@ class Runner:
     plugin_dir: Path | None
     """Where the virtual accelerator was built; None on a real device."""
     stops: Stops
+    shared: SharedRuns = field(default_factory=SharedRuns)
+    times_in_full: bool = False
+    """The script does not run in planning mode: full runs carry this GPU's times, and are not
+    shared with another's study."""
     facts: ScriptFacts | None = None
     limit_s: float | None = None
     best_samples_per_s: float = 0.0
@@ -184,6 +189,24 @@ class Runner:
         if plan.virtual is None or self.plugin_dir is None:
             return visible.child_environment(self.machine.device)
         return virtual_device.child_environment(plan.virtual, self.plugin_dir)
+
+    def answer(self, number: int, proposal: Proposal) -> Measurement:
+        """The proposal's Measurement: by a run, or by the same emulated run of another GPU.
+
+        Raises Interrupted if the user stops it.
+        """
+        self.note(proposal)
+        if proposal.numerics == NUMERICS_FULL and not self.times_in_full:
+            device = self.machine.device
+            taken = self.shared.take(self.key(proposal), device.memory_total_bytes)
+            if taken is not None:
+                return taken
+        return self.run(number, proposal)
+
+    def note(self, proposal: Proposal) -> None:
+        """Remember how this script is timed on a virtual device."""
+        if proposal.phase is Phase.baseline and proposal.numerics == NUMERICS_FULL:
+            self.times_in_full = True
 
     def run(self, number: int, proposal: Proposal) -> Measurement:
         """Run one trial to its Measurement. Raises Interrupted if the user stops it."""
@@ -451,18 +474,27 @@ class Tuned:
     study: Study
     result: Result
     recommendation: recommendation.Recommendation
-    path: Path
+    path: Path | None
+    """None if no config file was wanted."""
     wall_s: float
 
 
-def tune(request: Request, view: View, stops: Stops) -> Tuned:
-    """The whole of ``autoamp tune``.
+def tune(
+    request: Request,
+    view: View,
+    stops: Stops,
+    *,
+    prepared: Prepared | None = None,
+    shared: SharedRuns | None = None,
+    write_config: bool = True,
+) -> Tuned:
+    """The whole of ``autoamp tune``; ``prepared`` if the machine was looked at before.
 
     Raises AutoampError for what blocks it, Interrupted if stopped at once; all that was finished
     is stored either way.
     """
     started = time.monotonic()
-    prepared = prepare(request)
+    prepared = prepared or prepare(request)
     machine = prepared.machine
     plugin_dir = None
     if machine.device.kind is DeviceKind.virtual:
@@ -472,7 +504,7 @@ def tune(request: Request, view: View, stops: Stops) -> Tuned:
         opened = open_study(store, request, prepared)
         study = opened.study
         # Before the first trial: an hour's work must not end at a file that may not be written.
-        path = output_path(request, study.name)
+        path = output_path(request, study.name) if write_config else None
         with lease.acquire(store, study.id) as held:
             store.set_state(study.id, StudyState.running)
             if not opened.new:
@@ -486,6 +518,7 @@ def tune(request: Request, view: View, stops: Stops) -> Tuned:
                 folder=trials_folder(request.storage, study.name),
                 plugin_dir=plugin_dir,
                 stops=stops,
+                shared=shared or SharedRuns(),
             )
             try:
                 result = drive(store, study, prepared, runner, view, held, started)
@@ -497,7 +530,12 @@ def tune(request: Request, view: View, stops: Stops) -> Tuned:
                 raise
             # A study that was continued took longer than this session.
             wall_s = max(
-                time.monotonic() - started, sum(t.measurement.wall_s for t in result.trials)
+                time.monotonic() - started,
+                sum(
+                    t.measurement.wall_s
+                    for t in result.trials
+                    if t.measurement.taken_from is None
+                ),
             )
             found = recommend.build(
                 result,
@@ -508,7 +546,8 @@ def tune(request: Request, view: View, stops: Stops) -> Tuned:
                 error_band_note=prepared.band_note,
             )
             store.save_recommendation(study.id, recommendation.encode(found).decode())
-            save(found, path)
+            if path is not None:
+                save(found, path)
             done = StudyState.stopped if result.stopped else StudyState.done
             store.set_state(study.id, done)
     finally:
@@ -557,6 +596,7 @@ def drive(
             replayed = earlier is not None
             if earlier is not None:
                 number, measurement = earlier
+                runner.note(proposal)
             else:
                 held.check()
                 trial = store.start_trial(
@@ -564,9 +604,11 @@ def drive(
                 )
                 number = trial.number
                 view.trial_started(number, proposal)
-                measurement = runner.run(number, proposal)
+                measurement = runner.answer(number, proposal)
                 mirror.add(store.finish_trial(trial.id, measurement))
             runner.learn(measurement)
+            if proposal.numerics == NUMERICS_FULL and not runner.times_in_full:
+                runner.shared.offer(runner.key(proposal), study.name, number, measurement)
             if not told_facts and runner.facts is not None:
                 told_facts = True
                 view.facts(runner.facts, measurement)
