@@ -18,7 +18,8 @@ Steps = Generator[Proposal, Measurement, None]
 
 
 def baseline(s: Session) -> Steps:
-    """Run them and build the space. Raises ScriptError ``baseline-failed``."""
+    """Run them and build the space. Raises ScriptError ``baseline-failed`` or
+    ``baseline-out-of-memory``."""
     first = yield from s.run(Phase.baseline, AS_WRITTEN, why="the script as written")
     if not first.ok and s.mode == NUMERICS_PLANNING and s.machine.device.numerics and s.left > 0:
         # A script that looks at its own values can stumble over numbers never computed.
@@ -84,8 +85,12 @@ def baseline_failed(measurement: Measurement, how: str) -> ScriptError:
             "its numerics break before autoamp changes anything: turn the script's own AMP off "
             "(autoamp adds it from outside where it pays), or cure the loss in FP32 first."
         )
+    slug = "baseline-failed"
+    if measurement.outcome is Outcome.out_of_memory:
+        slug = "baseline-out-of-memory"
+        remedy = "give the script a smaller batch size, or use a device with more memory."
     return ScriptError(
         f"the script does not run {how}: {measurement.outcome}: {reason}{log}",
-        slug="baseline-failed",
+        slug=slug,
         remedy=remedy + where,
     )

@@ -58,11 +58,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {
         "autoamp.collect",
         "autoamp.script_source",
+        "autoamp.shared_runs",
         "autoamp.probes",
         "autoamp.studies",
         "autoamp.virtual",
     }
     | {"msgspec"},
+    "autoamp.shared_runs": CONTRACT,
+    "autoamp.plan": CONTRACT
+    | {"autoamp.tune", "autoamp.shared_runs"}
+    | {"autoamp.probes", "autoamp.studies", "autoamp.virtual"},
     "autoamp.cli": FRONT,
     "autoamp.report": FRONT,
 }

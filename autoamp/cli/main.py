@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autoamp import __version__, errors
-from autoamp.cli import devices, probe, run, schema, studies, tune
+from autoamp.cli import devices, plan, probe, run, schema, studies, tune
 
 app = typer.Typer(
     name="autoamp",
@@ -20,10 +20,12 @@ app = typer.Typer(
 )
 
 # Everything after the script is the script's own.
+SCRIPT_COMMANDS = ("tune", "run", "plan")
 SCRIPT_COMMAND = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 
 app.command("tune", context_settings=SCRIPT_COMMAND)(tune.tune)
 app.command("run", context_settings=SCRIPT_COMMAND)(run.run)
+app.command("plan", context_settings=SCRIPT_COMMAND)(plan.plan)
 app.command("probe")(probe.probe)
 app.command("devices")(devices.devices)
 app.command("schema")(schema.schema)
@@ -47,9 +49,9 @@ def root(
 
 def end_options(argv: list[str]) -> list[str]:
     """Put ``--`` behind ``-m MODULE``: what follows a module is the script's, as in python."""
-    if not argv or argv[0] not in ("tune", "run"):
+    if not argv or argv[0] not in SCRIPT_COMMANDS:
         return argv
-    flags = set(tune.FLAGS) | set(run.FLAGS)
+    flags = set(tune.FLAGS) | set(run.FLAGS) | set(plan.FLAGS)
     index = 1
     while index < len(argv):
         token = argv[index]
@@ -66,7 +68,7 @@ def take_debug(argv: list[str]) -> tuple[list[str], bool]:
     own = [i for i, token in enumerate(argv) if token == "--debug"]
     if own and all(token.startswith("-") or i == 0 for i, token in enumerate(argv[: own[0]])):
         return argv[: own[0]] + argv[own[0] + 1 :], True
-    if argv and argv[0] not in ("tune", "run") and own:
+    if argv and argv[0] not in SCRIPT_COMMANDS and own:
         return [token for token in argv if token != "--debug"], True
     return argv, bool(os.environ.get("AUTOAMP_DEBUG"))
 

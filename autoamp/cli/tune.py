@@ -1,12 +1,18 @@
 """``autoamp tune``: parse, call ``autoamp.tune.tune``, print."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
-from typing import Annotated, Optional, TypeVar
+from typing import TYPE_CHECKING, Annotated, Optional, TypeVar
 
 import typer
 
 from autoamp import errors
+
+if TYPE_CHECKING:
+    from autoamp.report.live import View
+    from autoamp.tune import Stops
 
 FLAGS = ("--keep-batch", "--dry-run", "--allow-unsupported", "--yes", "-y", "--json", "--help")
 """Options without a value; ``main`` needs them to find where the script begins."""
@@ -111,14 +117,12 @@ def tune(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
 ) -> None:
     """Find the fastest batch size and AMP setting for a training script."""
-    import signal
-
     from autoamp.cli import script as cli_script
     from autoamp.report import live
     from autoamp.report import recommendation as report
     from autoamp.settings import Dtype, Level
     from autoamp.studies.proposal import Options
-    from autoamp.tune import Interrupted, Request, Stops, describe_plan, tune
+    from autoamp.tune import Interrupted, Request, describe_plan, tune
 
     if objective != "throughput":
         raise errors.UsageError(
@@ -136,9 +140,9 @@ def tune(
         options=Options(
             trials=trials,
             timeout_s=seconds(timeout),
-            levels=_named(Level, words(levels), "--levels"),
-            dtypes=_named(Dtype, words(dtypes), "--dtypes"),
-            batch_sizes=_batches(words(batch_sizes)),
+            levels=named(Level, words(levels), "--levels"),
+            dtypes=named(Dtype, words(dtypes), "--dtypes"),
+            batch_sizes=batches(words(batch_sizes)),
             keep_batch=keep_batch,
             headroom=fraction(headroom),
             max_drift=None if max_drift is None else fraction(max_drift),
@@ -157,6 +161,25 @@ def tune(
         for line in describe_plan(request):
             view.say(line)
         return
+    with stop_on_signals(view) as stops:
+        try:
+            with view:
+                tuned = tune(request, view, stops)
+        except Interrupted:
+            say_stopped()
+            raise typer.Exit(errors.EXIT_INTERRUPTED) from None
+    assert tuned.path is not None
+    report.print_recommendation(view.console, tuned.recommendation)
+    view.footer(tuned.study.name, tuned.path, request.target.shown)
+
+
+@contextmanager
+def stop_on_signals(view: "View") -> Iterator["Stops"]:
+    """Ctrl-C once ends after the trial at hand, twice at once; so do SIGTERM and SIGHUP."""
+    import signal
+
+    from autoamp.tune import Stops
+
     stops = Stops()
 
     def pressed(number: int, frame: object) -> None:
@@ -172,25 +195,24 @@ def tune(
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
-        with view:
-            tuned = tune(request, view, stops)
-    except Interrupted:
-        print(
-            "autoamp: stopped; finished trials are stored, the same command goes on from there",
-            file=sys.stderr,
-        )
-        raise typer.Exit(errors.EXIT_INTERRUPTED) from None
+        yield stops
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    report.print_recommendation(view.console, tuned.recommendation)
-    view.footer(tuned.study.name, tuned.path, request.target.shown)
+
+
+def say_stopped() -> None:
+    """What is left after a stop at once."""
+    print(
+        "autoamp: stopped; finished trials are stored, the same command goes on from there",
+        file=sys.stderr,
+    )
 
 
 _E = TypeVar("_E", bound=Enum)
 
 
-def _named(kind: type[_E], names: tuple[str, ...] | None, option: str) -> tuple[_E, ...] | None:
+def named(kind: type[_E], names: tuple[str, ...] | None, option: str) -> tuple[_E, ...] | None:
     if names is None:
         return None
     known = {member.value: member for member in kind}
@@ -204,7 +226,7 @@ def _named(kind: type[_E], names: tuple[str, ...] | None, option: str) -> tuple[
     return tuple(known[name] for name in names)
 
 
-def _batches(names: tuple[str, ...] | None) -> tuple[int, ...] | None:
+def batches(names: tuple[str, ...] | None) -> tuple[int, ...] | None:
     if names is None:
         return None
     try:

@@ -12,8 +12,10 @@ from rich.text import Text
 from autoamp import __version__
 from autoamp.measurement import Label, Measurement, Outcome, Phase, ScriptFacts
 from autoamp.probes.facts import DeviceKind, Machine, Severity
+from autoamp.report import plan as plan_report
 from autoamp.report.text import bytes_text, ratio_text, scale_text, seconds_text
 from autoamp.settings import Level
+from autoamp.studies.plan_table import PlanRow
 from autoamp.studies.proposal import NUMERICS_FULL, Proposal
 from autoamp.studies.records import Study
 from autoamp.tune import Request
@@ -24,14 +26,17 @@ REFRESH_PER_S = 4
 class View:
     """Plain lines; ``TerminalView`` adds a line that moves."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, compact: bool = False) -> None:
         self.console = console
+        self._compact = compact
+        """One line a study instead of one a trial: a plan runs several."""
         self._baseline: float | None = None
         self._best: tuple[float, str] | None = None
         self._trials = 0
         self._counted = 0
         self._wanted = 0
         self._head_shown = False
+        self._device = ""
         self._started = time.monotonic()
 
     def __enter__(self) -> "View":
@@ -63,6 +68,10 @@ class View:
     ) -> None:
         """Study, machine and script, problems first."""
         self._wanted = request.options.trials
+        self._trials = self._counted = 0
+        self._baseline = self._best = None
+        if self._compact:
+            return
         state = "new" if new else "continued"
         self.say(f"autoamp {__version__}  study {study.name} ({state}) in {request.storage}")
         self.say("")
@@ -77,6 +86,8 @@ class View:
 
     def facts(self, facts: ScriptFacts, baseline: Measurement) -> None:
         """What the first run taught about the script."""
+        if self._compact:
+            return
         parts = []
         if baseline.batch_size:
             where = facts.loaders[0].site.split(" < ")[0] if facts.loaders else "first input"
@@ -116,6 +127,8 @@ class View:
                 self._baseline = rate
             if self._best is None or rate > self._best[0]:
                 self._best = (rate, proposal.setting.describe())
+        if self._compact:
+            return
         if not self._head_shown:
             self._head_shown = True
             self.say("")
@@ -147,6 +160,8 @@ class View:
             outcome += f": {measurement.reason}"
         if replayed:
             outcome += "  (from the history)"
+        elif measurement.taken_from is not None:
+            outcome += f"  (from {measurement.taken_from})"
         return _format(
             number,
             str(proposal.phase),
@@ -161,6 +176,14 @@ class View:
             str(measurement.skipped_steps),
             outcome,
         )
+
+    def device_started(self, device: str, index: int, count: int) -> None:
+        """A plan turns to its next GPU."""
+        self._device = f"{device} ({index + 1} of {count})"
+
+    def device_finished(self, row: PlanRow) -> None:
+        """One line a GPU, as soon as it is known."""
+        self.say(f"{self._device}: {plan_report.sentence(row)}")
 
     def stopping(self, *, now: bool) -> None:
         """Ctrl-C was seen."""
@@ -185,8 +208,8 @@ class View:
 class TerminalView(View):
     """Adds the line with phase, best so far, trials left and ETA."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
+    def __init__(self, console: Console, *, compact: bool = False) -> None:
+        super().__init__(console, compact=compact)
         self._live: Live | None = None
         self._current = ""
         self._durations: list[float] = []
@@ -210,6 +233,8 @@ class TerminalView(View):
     def trial_started(self, number: int, proposal: Proposal) -> None:
         self._trial_started = time.monotonic()
         self._current = f"trial {number} · {proposal.phase}: {proposal.setting.describe()}"
+        if self._device:
+            self._current = f"{self._device} · {self._current}"
         if proposal.why:
             self._current += f" ({proposal.why})"
 
@@ -311,8 +336,8 @@ def verdict_line(machine: Machine) -> str:
     return " · ".join(f"{name} {text}" for name, text in parts.items())
 
 
-def make_view(stream: TextIO) -> View:
+def make_view(stream: TextIO, *, compact: bool = False) -> View:
     """The view that fits where the output goes."""
     if stream.isatty():
-        return TerminalView(Console(file=stream, highlight=False))
-    return View(Console(file=stream, highlight=False, width=200, soft_wrap=True))
+        return TerminalView(Console(file=stream, highlight=False), compact=compact)
+    return View(Console(file=stream, highlight=False, width=200, soft_wrap=True), compact=compact)

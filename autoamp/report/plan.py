@@ -1,0 +1,138 @@
+"""The table of ``autoamp plan``: one row a virtual GPU, every number with its label."""
+
+from __future__ import annotations
+
+from autoamp.report.text import bytes_text
+from autoamp.studies.plan_table import PlanRow, PlanTable, PrecisionRow
+
+GAP = 2
+
+TITLES = (
+    "GPU",
+    "recommended",
+    "batch",
+    "samples/s modelled",
+    "against FP32 there",
+    "memory counted",
+    "FP16",
+    "BF16",
+)
+LEFT = (0, 1, 6, 7)
+
+
+def lines(table: PlanTable) -> list[str]:
+    """The table, what stands behind its words, and how far it can be trusted."""
+    rows = [list(TITLES), *(cells(row) for row in table.rows)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(TITLES))]
+    out = [""]
+    for row in rows:
+        parts = [
+            cell.ljust(width) if i in LEFT else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        out.append((" " * GAP).join(parts).rstrip())
+    out.append("")
+    for row in table.rows:
+        out += [f"{row.device}: {note}" for note in notes(row)]
+    out += trust(table)
+    if table.stopped is not None:
+        out.append(f"not every GPU was planned for: {table.stopped}")
+    return out
+
+
+def cells(row: PlanRow) -> list[str]:
+    """A row of the table; a GPU without a recommendation says so in its place."""
+    if row.problem is not None:
+        word = {
+            "baseline-out-of-memory": "does not fit",
+            "refused-precision": "refused",
+        }.get(row.problem.slug, "failed")
+        total = f"- of {bytes_text(row.memory_bytes)}"
+        return [row.device, word, "-", "-", "-", total, "-", "-"]
+    return [
+        row.device,
+        row.recipe or "-",
+        "-" if row.batch_size is None else str(row.batch_size),
+        _rate(row),
+        _ratio(row),
+        _memory(row),
+        _state(row.float16),
+        _state(row.bfloat16),
+    ]
+
+
+def sentence(row: PlanRow) -> str:
+    """A GPU's answer in one line."""
+    if row.problem is not None:
+        return row.problem.message
+    rate = _rate(row)
+    return f"{row.headline} ({rate} samples/s modelled)"
+
+
+def notes(row: PlanRow) -> list[str]:
+    """What a reader of the row's short words must know."""
+    if row.problem is not None:
+        remedy = f" {row.problem.remedy}" if row.problem.remedy else ""
+        return [f"{row.problem.message} [{row.problem.slug}]{remedy}"]
+    out = []
+    for name, found in (("FP16", row.float16), ("BF16", row.bfloat16)):
+        if found is not None:
+            out.append(f"{name} {_state(found)}: {found.reason}")
+    if row.verdict != "use" and row.headline is not None:
+        out.append(row.headline)
+    return out
+
+
+def trust(table: PlanTable) -> list[str]:
+    """What the bands mean, and which GPU leads by more than they allow for."""
+    out = [
+        "No GPU ran. Times are modelled: samples/s ± the band of a GPU's throughput, the ratio ± "
+        "its own; memory is counted as Paddle allocates it; FP16 and BF16 were emulated."
+    ]
+    loose = [row.device for row in table.rows if not row.band.calibrated]
+    if loose:
+        out.append(f"uncalibrated (no published figure for this GPU): {', '.join(loose)}")
+    timed = [(row.samples_per_s, row) for row in table.rows if row.samples_per_s]
+    if len(timed) > 1:
+        out.append(_leader(timed))
+    return out
+
+
+def _leader(timed: list[tuple[float, PlanRow]]) -> str:
+    rate, first = max(timed, key=lambda pair: pair[0])
+    least = rate * (1 - first.band.throughput)
+    near = [
+        row.device
+        for value, row in timed
+        if row is not first and value * (1 + row.band.throughput) >= least
+    ]
+    text = f"fastest by the model: {first.device}"
+    if near:
+        text += f"; inside the bands it may tie with {', '.join(near)}"
+    return text
+
+
+def _rate(row: PlanRow) -> str:
+    if not row.samples_per_s:
+        return "-"
+    rate = row.samples_per_s
+    text = f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"
+    return f"{text} ±{row.band.throughput:.0%}"
+
+
+def _ratio(row: PlanRow) -> str:
+    ratio = row.against_fp32
+    if ratio is None or ratio.value is None:
+        return "-"
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.2f}x"
+    return f"{ratio.value:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _memory(row: PlanRow) -> str:
+    peak = None if row.memory is None else row.memory.peak_bytes
+    return f"{bytes_text(peak)} of {bytes_text(row.memory_bytes)}"
+
+
+def _state(found: PrecisionRow | None) -> str:
+    return "-" if found is None else found.state.replace("_", " ")
