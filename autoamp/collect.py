@@ -142,7 +142,9 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
     planning = plan.virtual is not None and not plan.virtual.numerics
     wall = float(end.get("window_wall_s") or 0.0)
     state = main.values.get("state", {})
+    # At import nothing was set yet; the end of the window says what the steps ran with.
     paddle = main.values.get("paddle", {})
+    tf32 = end.get("tf32") or paddle
     losses = [(int(s), float(v)) for s, v in end.get("losses", ())]
     delivered = max((int(x.get("delivered") or 0) for x in _loaders(end)), default=0)
     if not delivered and blocks and blocks[0][2]:
@@ -193,8 +195,8 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
         effects=_effects(plan, main, setting, facts, state, delivered),
         facts=facts,
         scan=_scan(main) if plan.scan else None,
-        tf32_matmul=paddle.get("tf32_matmul"),
-        tf32_conv=paddle.get("tf32_conv"),
+        tf32_matmul=tf32.get("tf32_matmul"),
+        tf32_conv=tf32.get("tf32_conv"),
         step_flops=end.get("step_flops"),
         dataset_restarts=int(end.get("dataset_restarts", 0)),
         caveats=tuple(paddle.get("caveats", ())) + tuple(f"hook: {x}" for x in main.faults),
@@ -335,6 +337,7 @@ def _effects(
                     )
                 )
     effects += _list_effects(main, setting)
+    effects += _tf32_effects(main, setting)
     scales = main.values.get("end", {}).get("scales", ())
     if setting.init_loss_scaling is not None and setting.dtype is not Dtype.bfloat16 and scales:
         first = float(scales[0][1])
@@ -384,6 +387,28 @@ def _list_effects(main: Process, setting: Setting) -> list[Effect]:
                 )
             )
     return effects
+
+
+def _tf32_effects(main: Process, setting: Setting) -> list[Effect]:
+    """The switches as they stood at the end, held against the device and CUDA's variable."""
+    seen = main.values.get("end", {}).get("tf32")
+    if setting.tf32 is None or seen is None:
+        return []
+    states = {"products": seen.get("tf32_matmul"), "convolutions": seen.get("tf32_conv")}
+    words = {True: "on", False: "off", None: "unknown"}
+    text = ", ".join(f"{what} {words[on]}" for what, on in states.items())
+    if seen.get("tf32_why"):
+        text += f" ({seen['tf32_why']})"
+    return [
+        Effect(
+            knob="tf32",
+            wanted=words[setting.tf32],
+            seen=text,
+            # Where nothing can be switched, off is what there is.
+            effective=all(on is setting.tf32 for on in states.values())
+            or (not setting.tf32 and not any(states.values())),
+        )
+    ]
 
 
 def _outcome(

@@ -98,6 +98,8 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
                 slug="refused-precision",
                 remedy=verdict.instead or "tune on this machine",
             )
+    if setting.tf32:
+        notes += tf32_notes(machine, setting)
     own = config.as_written.batch_size
     if setting.batch_size is not None and own is not None and setting.batch_size != own:
         notes.append(
@@ -113,6 +115,21 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
         device_asked=device != "auto",
         notes=tuple(notes),
     )
+
+
+def tf32_notes(machine: Machine, setting: Setting) -> tuple[str, ...]:
+    """What TF32 means here. Raises MachineError if it is all the setting asks for and the machine
+    has none."""
+    knob = machine.knob("tf32")
+    if knob is None or knob.available:
+        return ()
+    if not setting.is_mixed:
+        raise MachineError(
+            f"TF32 is refused on {machine.device.name}: {knob.reason}",
+            slug="refused-precision",
+            remedy="tune on this machine",
+        )
+    return (f"tf32 has no effect on {machine.device.name}: {knob.reason}",)
 
 
 def script_notes(
@@ -245,4 +262,9 @@ def warnings(seen: Measurement) -> tuple[str, ...]:
         )
     if seen.losses and seen.losses[-1] != seen.losses[-1]:
         out.append("the last loss that was looked at is not a number")
+    out += [
+        f"{x.knob} had no effect: wanted {x.wanted}, saw {x.seen}"
+        for x in seen.effects
+        if x.knob == "tf32" and not x.effective
+    ]
     return tuple(out)

@@ -22,6 +22,7 @@ _TEMPLATE_KNOBS = {
     "dtype": "dtype",
     "use_amp": "amp_level",
     "init_loss_scaling": "init_loss_scaling",
+    "tf32": "tf32",
     "custom_white_list": "custom_white_list",
     "custom_black_list": "custom_black_list",
 }
@@ -104,6 +105,7 @@ def fill(arguments: tuple[str, ...], setting: Setting) -> tuple[str, ...]:
                 "amp_level": str(Level.O0),
                 "dtype": str(Dtype.float32),
                 "init_loss_scaling": "32768",
+                "tf32": "False",
             }.get(name, "")
         if isinstance(knob, tuple):
             return ",".join(knob)

@@ -34,7 +34,8 @@ class Setting:
     """One value a knob; ``None`` (or an empty list) leaves the script's own value alone.
 
     ``batch_size`` is samples a step and device; ``init_loss_scaling`` is the loss scale that
-    GradScaler starts from (float16 only).
+    GradScaler starts from (float16 only). ``tf32`` True lets float32 matrix products and
+    convolutions round their inputs to 10 bits of mantissa (Ampere and later), False forbids it.
     """
 
     batch_size: int | None = None
@@ -47,6 +48,7 @@ class Setting:
     use_promote: bool | None = None
     master_grad: bool | None = None
     accumulate_steps: int | None = None
+    tf32: bool | None = None
 
     @property
     def is_as_written(self) -> bool:
@@ -57,6 +59,17 @@ class Setting:
     def is_mixed(self) -> bool:
         """True if the setting asks for float16 or bfloat16 arithmetic."""
         return self.amp_level not in (None, Level.O0)
+
+    @property
+    def is_reduced(self) -> bool:
+        """True if arithmetic is less exact than float32's by the setting's own doing: mixed
+        precision, or TF32 products."""
+        return self.is_mixed or self.tf32 is True
+
+    @property
+    def arithmetic(self) -> tuple[Level | None, Dtype | None, bool | None]:
+        """What tells precisions apart: level, dtype and the TF32 switches."""
+        return self.amp_level, self.dtype, self.tf32
 
     def canonical(self) -> "Setting":
         """The same setting without knobs that mean nothing: FP32 has no dtype or loss scale."""
@@ -115,16 +128,20 @@ class Setting:
         return json.dumps(self.canonical().to_json(), sort_keys=True, separators=(",", ":"))
 
     def precision(self) -> str:
-        """``FP32``, ``O1 float16``, ``O2 bfloat16`` or ``as written``."""
+        """``FP32``, ``TF32``, ``O1 float16``, ``O2 bfloat16`` or ``as written``."""
         if self.amp_level is None:
             return "as written"
         if self.amp_level is Level.O0:
-            return "FP32"
+            return "TF32" if self.tf32 else "FP32"
         return f"{self.amp_level} {self.dtype or Dtype.float16}"
 
     def describe(self) -> str:
         """The setting in one line, in the field's own words."""
         parts = [self.precision()]
+        if self.amp_level is Level.O0 and self.tf32 is not None:
+            parts = [f"FP32 {'with' if self.tf32 else 'without'} TF32 products"]
+        elif self.tf32 is not None:
+            parts.append(f"tf32 {self.tf32}")
         if self.batch_size is not None:
             parts.append(f"batch {self.batch_size}")
         if self.init_loss_scaling is not None:

@@ -312,3 +312,7 @@ class Machine:
             if v.level is level and v.dtype is dtype:
                 return v
         return None
+
+    def knob(self, name: str) -> KnobVerdict | None:
+        """The verdict for a knob, None if the probe did not judge it."""
+        return next((k for k in self.knobs if k.knob == name), None)

@@ -1,5 +1,7 @@
 """Which knobs beside level and dtype this Paddle has on this device; pure functions of facts."""
 
+from collections.abc import Mapping
+
 from autoamp.probes.facts import Device, DeviceKind, KnobVerdict, PaddleInstall
 from autoamp.probes.rules import (
     BF16_CAPABILITY,
@@ -30,6 +32,8 @@ amp/auto_cast.py, _set_multi_precision). Others update float16 parameters direct
 
 NO_MASTER_WEIGHT_OPTIMIZERS = ("LBFGS",)
 
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+
 PROMOTE_PADDLE = (2, 5)
 MASTER_GRAD_PADDLE = (2, 6)
 
@@ -43,10 +47,12 @@ def has_master_weights(optimizer: str | None) -> bool | None:
     return False if optimizer in NO_MASTER_WEIGHT_OPTIMIZERS else None
 
 
-def knob_verdicts(device: Device, paddle: PaddleInstall) -> tuple[KnobVerdict, ...]:
+def knob_verdicts(
+    device: Device, paddle: PaddleInstall, environment: Mapping[str, str] | None = None
+) -> tuple[KnobVerdict, ...]:
     """``tf32`` and the knobs of O2, each with its reason."""
     return (
-        tf32(device, paddle),
+        tf32(device, paddle, environment),
         _by_version(
             paddle,
             "use_promote",
@@ -84,8 +90,14 @@ def _by_version(
     return KnobVerdict(knob=knob, available=not old, reason=reason if old else what, source=source)
 
 
-def tf32(device: Device, paddle: PaddleInstall) -> KnobVerdict:
-    """What "FP32" may really be on this device; each baseline records the state it saw."""
+def tf32(
+    device: Device, paddle: PaddleInstall, environment: Mapping[str, str] | None = None
+) -> KnobVerdict:
+    """What "FP32" may really be on this device; each baseline records the state it saw.
+
+    ``environment`` is the one the script will run in: ``NVIDIA_TF32_OVERRIDE=0`` there keeps
+    CUDA's libraries from TF32 whatever a program asks for (NVIDIA, cuBLAS and cuDNN manuals).
+    """
     source = "Paddle core.get_cublas_switch, core.get_cudnn_switch; NVIDIA Ampere whitepaper"
     capability = device.compute_capability
     if not is_nvidia(device):
@@ -103,6 +115,13 @@ def tf32(device: Device, paddle: PaddleInstall) -> KnobVerdict:
             available=False,
             reason=f"compute capability {capability_text(device)}: TF32 came with Ampere (8.0)",
             source=source,
+        )
+    if (environment or {}).get(TF32_OVERRIDE) == "0":
+        return KnobVerdict(
+            knob="tf32",
+            available=False,
+            reason=f"{TF32_OVERRIDE}=0 in the environment forbids it; unset it to allow TF32",
+            source="NVIDIA, cuBLAS library manual",
         )
     return KnobVerdict(
         knob="tf32",

@@ -98,7 +98,7 @@ def assemble(
         problems=in_order(problems),
         identity=identity(chosen, paddle, host),
         device_reason=reason,
-        knobs=knob_verdicts(chosen, paddle),
+        knobs=knob_verdicts(chosen, paddle, environment),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autoamp.errors import ScriptError
 from autoamp.measurement import Measurement, Outcome, Phase, ScriptFacts
-from autoamp.settings import AS_WRITTEN, Setting
+from autoamp.settings import AS_WRITTEN, Level, Setting
 from autoamp.studies.ceilings import MEMORY_OUTCOMES, align
 from autoamp.studies.proposal import NUMERICS_FULL, NUMERICS_PLANNING, Proposal
 from autoamp.studies.score import NUMERIC_OUTCOMES
@@ -21,7 +21,8 @@ def baseline(s: Session) -> Steps:
     """Run them and build the space. Raises ScriptError ``baseline-failed`` or
     ``baseline-out-of-memory``."""
     first = yield from s.run(Phase.baseline, AS_WRITTEN, why="the script as written")
-    if not first.ok and s.mode == NUMERICS_PLANNING and s.machine.device.numerics and s.left > 0:
+    stumbled = not first.ok and first.outcome not in MEMORY_OUTCOMES
+    if stumbled and s.mode == NUMERICS_PLANNING and s.machine.device.numerics and s.left > 0:
         # A script that looks at its own values can stumble over numbers never computed.
         planning = first
         s.mode = NUMERICS_FULL
@@ -40,7 +41,7 @@ def baseline(s: Session) -> Steps:
     s.space = build_space(s.machine, first, s.facts, s.options)
     s.caveats.extend(s.space.caveats)
     setting = FP32.setting(s.space.setting_batch)
-    if not s.space.mixed or not (
+    if not _amp_works(s) or not (
         s.facts.calls_auto_cast or s.facts.calls_scaler or s.facts.calls_decorate
     ):
         s.as_written_is_fp32 = True
@@ -49,6 +50,11 @@ def baseline(s: Session) -> Steps:
         return
     s.fp32_reason = "no run was left for FP32"
     yield from _fp32(s, setting)
+
+
+def _amp_works(s: Session) -> bool:
+    """False where Paddle's AMP does nothing: what the script writes about it is FP32 then."""
+    return any(v.allowed or v.forcible for v in s.machine.verdicts if v.level is not Level.O0)
 
 
 def _fp32(s: Session, setting: Setting) -> Steps:

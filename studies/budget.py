@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from autoamp.probes.facts import DeviceKind, Machine
 from autoamp.studies.proposal import Options
 from autoamp.studies.session import proof_runs
-from autoamp.studies.space import FP32, allowed_precisions
+from autoamp.studies.space import FP32, TF32, allowed_precisions
 
 TINY = 4
 SMALL = 12
@@ -49,7 +49,7 @@ class Budget:
         return 8 if self.trials > MEDIUM else 5
 
     def looks(self, left: int) -> int:
-        """Mixed precisions to look at, at the script's batch; one trial is kept to climb."""
+        """Precisions beside FP32 to look at, at the script's batch; one trial is kept to climb."""
         few = max(1, min(2, left - 1))
         return few if self.trials <= TINY else max(few, left - 3)
 
@@ -72,9 +72,16 @@ def plan_line(
     precisions, excluded = allowed_precisions(machine, options)
     budget = Budget(trials=options.trials)
     virtual = machine.device.kind is DeviceKind.virtual
-    mixed = [p.name for p in precisions if p.is_mixed]
+    names = [p.name for p in precisions]
+    mixed = [p.name for p in precisions if p != FP32]
+    if TF32 in precisions and options.trials <= TINY:
+        # As the looks are spread: TF32 pushes out no 16-bit type, unless it was asked for.
+        mixed.remove(TF32.name)
+        mixed.insert(1 if options.tf32 else len(mixed), TF32.name)
+    if TF32 in precisions:
+        names[names.index(TF32.name)] += " (unless FP32 has it already: the baseline tells)"
     lines = [
-        "precisions  " + ", ".join([FP32.name, *mixed]),
+        "precisions  " + ", ".join(names),
         *(f"left out    {x.what}: {x.reason}" for x in excluded),
     ]
     steps = ["baseline (as written; FP32 as well if the script uses AMP)"]

@@ -15,7 +15,7 @@ from autoamp.studies.session import Candidate, Session
 
 def measure_split(s: Session, leader: Candidate) -> Generator[Proposal, Measurement, None]:
     """Run the leader's precision at FP32's batch, if it was not: the gain is split by it."""
-    if not leader.setting.is_mixed or s.fp32 is None or s.fp32_setting is None:
+    if not leader.setting.is_reduced or s.fp32 is None or s.fp32_setting is None:
         return
     if at_fp32_batch(s, leader.setting) is None and s.space.batch_settable:
         yield from s.run(
@@ -35,7 +35,7 @@ def at_fp32_batch(s: Session, setting: Setting) -> tuple[Setting, Measurement] |
     batch = s.batch_of(s.fp32_setting)
     variants = [setting]
     for precision, base in s.bases.items():
-        if (precision.level, precision.dtype) == (setting.amp_level, setting.dtype):
+        if precision.is_of(setting):
             variants.append(base)
     for variant in variants:
         there = s.at_batch(variant, batch)

@@ -14,7 +14,7 @@ from autoamp.studies.loss_scale import scale_window
 from autoamp.studies.proposal import Proposal, Skipped
 from autoamp.studies.score import NUMERIC_OUTCOMES, gradients_vanished, instability, standing
 from autoamp.studies.session import Session
-from autoamp.studies.space import Precision
+from autoamp.studies.space import TF32, Precision
 
 Steps = Generator[Proposal, Measurement, None]
 
@@ -28,13 +28,24 @@ own: those are the slow ones, and the drift check looks at it anyway before it c
 
 
 def precisions_to_look_at(s: Session, budget: Budget) -> tuple[Precision, ...]:
-    """As many mixed precisions as the budget has room for; the others are noted as skipped."""
-    mixed = s.space.mixed
-    left = s.left - (budget.scan and any(p.dtype is Dtype.float16 for p in mixed))
-    looks = mixed[: budget.looks(left)]
-    for precision in mixed[len(looks) :]:
-        s.skipped.append(Skipped(what=precision.name, reason="too few trials to look at it"))
-    return looks
+    """As many precisions beside FP32 as the budget has room for; the others are noted as
+    skipped."""
+    every = s.space.reduced
+    left = s.left - (budget.scan and any(p.dtype is Dtype.float16 for p in every))
+    chosen = _by_promise(s)[: budget.looks(left)]
+    for precision in every:
+        if precision not in chosen:
+            s.skipped.append(Skipped(what=precision.name, reason="too few trials to look at it"))
+    return tuple(p for p in every if p in chosen)
+
+
+def _by_promise(s: Session) -> list[Precision]:
+    """Where few trials are left TF32 pushes out no 16-bit type: it stands last, but second if
+    it was asked for by name."""
+    order = list(s.space.mixed)
+    if TF32 in s.space.precisions:
+        order.insert(1 if s.options.tf32 else len(order), TF32)
+    return order
 
 
 def scan(s: Session) -> Steps:
@@ -109,7 +120,8 @@ def _what_is_wrong(
         return vanished, True
     if not (s.virtual and budget.numerics and s.stability_mode and _promising(s, measurement)):
         return None
-    if s.mode == s.stability_mode:
+    if s.mode == s.stability_mode or not variant.is_mixed:
+        # Float32 has nothing to look at in full, and TF32's rounding is not emulated.
         return None
     full = yield from s.run(
         Phase.numerics,
@@ -130,6 +142,8 @@ def _what_is_wrong(
 
 
 def _promising(s: Session, measurement: Measurement) -> bool:
+    if s.options.all_numerics:
+        return True
     reference = s.fp32.throughput_samples_per_s if s.fp32 is not None else None
     mine = measurement.throughput_samples_per_s
     return reference is None or mine is None or mine >= NOT_PROMISING * reference

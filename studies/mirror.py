@@ -174,6 +174,7 @@ def _parameters(setting: Setting) -> tuple[dict[str, Any], dict[str, BaseDistrib
         ("use_promote", setting.use_promote, _SWITCH),
         ("master_grad", setting.master_grad, _SWITCH),
         ("accumulate_steps", setting.accumulate_steps, _ACCUMULATE),
+        ("tf32", setting.tf32, _SWITCH),
     )
     given = [(name, value, kind) for name, value, kind in every if value is not None]
     return {n: v for n, v, _ in given}, {n: kind for n, _, kind in given}

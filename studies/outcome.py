@@ -25,7 +25,7 @@ def result_of(s: Session, picks: Picks, stopped: str | None) -> Result:
         if stopped is not None or c.setting.key() in standing_still:
             return True
         fresh = any(m.ok for m in fresh_runs(s, c.setting).values())
-        return fresh and (not c.setting.is_mixed or recipe(c.setting).key() in passed)
+        return fresh and (not c.setting.is_reduced or recipe(c.setting).key() in passed)
 
     own = picks.at_own_batch
     compared = stopped is None or _proved(s, picks)
@@ -40,9 +40,11 @@ def result_of(s: Session, picks: Picks, stopped: str | None) -> Result:
             [c for c in everyone if s.batch_of(c.setting) == batch],
             first=False,
         )
-    mixed = best if best.setting.is_mixed else picks.mixed
+    mixed = picks.mixed
+    if best.setting.is_mixed or (best.setting.is_reduced and not _is_mixed(mixed)):
+        mixed = best
     verdict = "keep_fp32"
-    if best.setting.is_mixed:
+    if best.setting.is_reduced:
         verdict = "use"
     elif best.setting.is_as_written:
         verdict = "keep_as_written"
@@ -77,6 +79,10 @@ def result_of(s: Session, picks: Picks, stopped: str | None) -> Result:
         caveats=tuple(dict.fromkeys(s.caveats + reasons.caveats(s, best_choice, stopped))),
         stopped=stopped,
     )
+
+
+def _is_mixed(candidate: Candidate | None) -> bool:
+    return candidate is not None and candidate.setting.is_mixed
 
 
 def _proved(s: Session, picks: Picks) -> bool:

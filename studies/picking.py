@@ -22,7 +22,8 @@ class Picks:
     leader: Candidate
     at_own_batch: Candidate
     mixed: Candidate | None
-    """The fastest mixed precision, also when FP32 leads: the verdict names it."""
+    """The fastest mixed precision, also when FP32 leads: the verdict names it. TF32 where
+    nothing mixed works."""
     runner_up: Candidate | None
     written: Candidate | None
     """The script's own AMP, where it has one: what runs today is compared in fresh runs too."""
@@ -54,6 +55,7 @@ def pick(s: Session) -> Picks:
         first=True,
     )
     mixed = [c for c in candidates if c.setting.is_mixed]
+    mixed = mixed or [c for c in candidates if c.setting.is_reduced]
     best_mixed = max(mixed, key=lambda c: c.throughput, default=None)
     if leader.setting.is_mixed:
         best_mixed = leader

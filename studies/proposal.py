@@ -37,6 +37,8 @@ class Options:
     timeout_s: float | None = None
     levels: tuple[Level, ...] | None = None
     dtypes: tuple[Dtype, ...] | None = None
+    tf32: bool | None = None
+    """True: asked for by name; False: left out by name; None: looked at where it is offered."""
     batch_sizes: tuple[int, ...] | None = None
     keep_batch: bool = False
     headroom: float = 0.10
@@ -46,6 +48,9 @@ class Options:
     confirm_pairs: int = 3
     seed: int = 0
     allow_unsupported: bool = False
+    all_numerics: bool = False
+    """Emulate every precision, also one that the model finds slow: a plan's reader asks whether
+    it is stable."""
 
     def __post_init__(self) -> None:
         _check(self.trials >= 1, "--trials", "at least 1", self.trials)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from autoamp.measurement import Measurement, OpCalls
 from autoamp.settings import Dtype, Level, Setting
+from autoamp.studies.ceilings import NOT_CLIMBED, OUT_OF_TRIALS
 from autoamp.studies.confirm import Interval, is_gain
 from autoamp.studies.proposal import Choice, recipe
 from autoamp.studies.score import standing
+from autoamp.studies.space import TF32
 
 if TYPE_CHECKING:
     from autoamp.studies.picking import Picks
@@ -24,6 +26,11 @@ LAUNCH_BOUND_GROWTH = 1.7
 between kernels."""
 
 FEW_LOW_CALLS = 0.2
+
+TF32_MEANS = (
+    "matrix products and convolutions round their float32 inputs to 10 bits of mantissa; "
+    "weights, memory and all other work stay float32"
+)
 
 FLOAT16_PROBLEMS = ("paddle-numpy-scaler",)
 """Problems of the machine that bite whoever trains in float16, with autoamp or without."""
@@ -45,6 +52,13 @@ def explain(
         if ratio is not None:
             headline += f": {ratio.ratio:.2f}x the throughput of {against}"
         why.append(best.reason)
+        if not best.setting.is_mixed:
+            why.append(TF32_MEANS)
+            if not s.as_written_is_fp32:
+                why.append("the script's own AMP is switched off")
+            why += _what_failed(s)
+        if mixed is not None and mixed.setting.is_mixed and not best.setting.is_mixed:
+            why.append(_best_mixed(mixed, best))
         if s.fp32_reason is not None:
             why.append(s.fp32_reason)
     elif verdict == "keep_as_written":
@@ -52,16 +66,23 @@ def explain(
         why.append(best.reason)
         if mixed is not None and mixed.against_as_written is not None:
             ratio = mixed.against_as_written
-            why.append(
-                f"best other mixed precision: {mixed.setting.precision()}, "
-                f"{ratio_text(ratio)} its throughput"
-            )
+            kind = "best other mixed precision" if mixed.setting.is_mixed else "best other"
+            why.append(f"{kind}: {mixed.setting.precision()}, {ratio_text(ratio)} its throughput")
     else:
         headline, found = _keep_fp32(s, best, mixed, stopped)
         why.extend(found)
     if stopped is not None:
         why.append(f"{stopped}: chosen from what was measured so far")
     return headline, tuple(dict.fromkeys(w for w in why if w))
+
+
+def _best_mixed(mixed: Choice, best: Choice) -> str:
+    """The fastest mixed precision beside a winner that is none."""
+    text = f"best mixed precision: {mixed.setting.describe()}"
+    if mixed.against_fp32 is not None:
+        return f"{text}, {ratio_text(mixed.against_fp32)} of FP32's throughput"
+    ours, theirs = best.first.throughput_samples_per_s, mixed.first.throughput_samples_per_s
+    return f"{text}, {theirs / ours:.2f}x its throughput" if ours and theirs else text
 
 
 def _keep_fp32(
@@ -72,20 +93,26 @@ def _keep_fp32(
     other_batch = batch is not None and batch != s.space.own_batch
     word = "keep FP32" if s.as_written_is_fp32 else "switch the script's AMP off, use FP32"
     keep = f"{word}, batch {batch}" if other_batch else word
-    if not s.space.mixed:
-        why += [f"{x.what}: {x.reason}" for x in s.space.exclusions if "batch" not in x.what]
+    kind = "mixed precision" if s.space.mixed else "TF32"
+    if not s.space.reduced:
+        refused = [x for x in s.space.exclusions if "batch" not in x.what]
+        why += [f"{x.what}: {x.reason}" for x in refused]
         headline = f"{keep}: mixed precision is not available here"
-        if not why:
+        if all(x.what == TF32.name for x in refused):
             headline = f"{keep}: no mixed precision was asked for"
+            if s.options.tf32:
+                headline = f"{keep}: it has TF32 already"
     elif mixed is None:
         why += _what_failed(s)
-        headline = f"{keep}: no mixed precision worked here"
+        headline = f"{keep}: no {kind} worked here"
         if not why:
-            headline = f"{keep}: no mixed precision was measured"
+            headline = f"{keep}: no {kind} was measured"
             why.append(s.spent or stopped or "the trials went to FP32")
     else:
-        headline = f"{keep}: AMP does not pay here: {_beside(s, best, mixed)}"
+        pays = "AMP" if mixed.setting.is_mixed else "TF32"
+        headline = f"{keep}: {pays} does not pay here: {_beside(s, best, mixed)}"
         why += evidence(s, mixed)
+        why += _tf32_beside(s, mixed)
         why += _what_failed(s)
     if other_batch and best.against_fp32 is not None:
         why.append(
@@ -93,6 +120,19 @@ def _keep_fp32(
             f"{ratio_text(best.against_fp32)}"
         )
     return headline, why
+
+
+def _tf32_beside(s: Session, mixed: Choice) -> list[str]:
+    """What TF32 brought where FP32 is kept and the headline speaks of AMP."""
+    found = [c for c in s.candidates() if not c.setting.is_mixed and c.setting.is_reduced]
+    if not found or not mixed.setting.is_mixed or s.fp32 is None or s.fp32_setting is None:
+        return []
+    batch = s.batch_of(s.fp32_setting)
+    same = [c for c in found if s.batch_of(c.setting) == batch]
+    if not same:
+        return []
+    ratio = s.first_ratio(s.candidate(s.fp32_setting, s.fp32), same[0])
+    return [f"FP32 with TF32 products at batch {batch}: {ratio_text(ratio)}"]
 
 
 def _beside(s: Session, best: Choice, mixed: Choice) -> str:
@@ -136,6 +176,10 @@ def evidence(s: Session, mixed: Choice) -> list[str]:
     busy = s.fp32.utilisation.gpu_percent
     if busy is not None and busy < 50:
         out.append(f"the GPU is busy only {busy:.0f} % of the time in FP32")
+    if not mixed.setting.is_mixed:
+        if s.fp32.tf32_conv:
+            out.append("convolutions run in TF32 already: Paddle's own default")
+        return out or ["too little of a step is float32 products for TF32 to shorten it"]
     share = low_precision_share(mixed.first.op_calls)
     if share is not None and share < FEW_LOW_CALLS:
         out.append(f"only {share:.0%} of the operator calls ran in {mixed.setting.dtype}")
@@ -172,7 +216,7 @@ def low_precision_share(calls: tuple[OpCalls, ...]) -> float | None:
 def _what_failed(s: Session) -> list[str]:
     out = []
     for skipped in s.skipped:
-        if skipped.what in {p.name for p in s.space.mixed}:
+        if skipped.what in {p.name for p in s.space.reduced}:
             out.append(f"{skipped.what}: {skipped.reason}")
     for check in s.drift.values():
         if check.passed is False:
@@ -218,11 +262,22 @@ def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
         out.append(f"the search did not run to its end: {stopped}")
     if s.cut_short is not None:
         out.append(f"fewer trials than asked for: {s.cut_short}")
+    climbed = s.ceilings.get(recipe(best.setting).key())
+    if (
+        climbed is not None
+        and climbed.why in (OUT_OF_TRIALS, NOT_CLIMBED)
+        and climbed.smallest_failing is None
+        and best.setting.batch_size == climbed.largest_fitting
+    ):
+        out.append(
+            f"batch {best.setting.batch_size} is the largest that was tried in this precision, "
+            "not the largest that fits: more --trials may find a faster one"
+        )
     stand = standing(best.first, memory_limit_bytes=s.space.memory_limit_bytes)
     if not stand.can_win:
         out.append(f"kept although {stand.reason}: it is what runs today")
     check = s.drift.get(recipe(best.setting).key())
-    if best.setting.is_mixed:
+    if best.setting.is_reduced:
         if check is None:
             out.append("the loss was not compared with FP32's")
         elif check.passed is None:

@@ -401,4 +401,5 @@ def _search(result: Result, wall_s: float) -> r.SearchRecord:
 
 
 def _recipe_text(setting: Setting) -> str:
-    return "FP32" if setting.dtype is Dtype.float32 else setting.describe()
+    plain = setting.dtype is Dtype.float32 and not setting.is_reduced
+    return "FP32" if plain else setting.describe()

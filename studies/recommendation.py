@@ -40,6 +40,7 @@ class SettingRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     use_promote: bool | None = None
     master_grad: bool | None = None
     accumulate_steps: int | None = None
+    tf32: bool | None = None
 
     @classmethod
     def of(cls, setting: Setting) -> SettingRecord:

@@ -22,16 +22,18 @@ NUMERIC_OUTCOMES = (Outcome.not_finite, Outcome.scale_collapsed, Outcome.diverge
 
 PRECISION_RISK = {
     (Level.O0, Dtype.float32): 0,
-    (Level.O1, Dtype.bfloat16): 1,
-    (Level.O1, Dtype.float16): 2,
-    (Level.OD, Dtype.bfloat16): 3,
-    (Level.OD, Dtype.float16): 4,
-    (Level.O2, Dtype.bfloat16): 5,
-    (Level.O2, Dtype.float16): 6,
+    (Level.O1, Dtype.bfloat16): 2,
+    (Level.O1, Dtype.float16): 3,
+    (Level.OD, Dtype.bfloat16): 4,
+    (Level.OD, Dtype.float16): 5,
+    (Level.O2, Dtype.bfloat16): 6,
+    (Level.O2, Dtype.float16): 7,
 }
-"""The safer first. FP32 changes nothing. bfloat16 has FP32's range, so no scale can collapse;
-float16 may overflow. O1 keeps float32 weights and the black list in float32; OD runs only the
-white list low; O2 also casts the weights."""
+TF32_RISK = 1
+"""The safer first. FP32 changes nothing. TF32 has float32's range and storage, and 10 bits of
+mantissa in the inputs of products alone; bfloat16 has 7 bits, and FP32's range, so no scale can
+collapse; float16 may overflow. O1 keeps float32 weights and the black list in float32; OD runs
+only the white list low; O2 also casts the weights."""
 
 AS_WRITTEN_RISK = -1
 """What the script's author wrote and ran is the safest of all."""
@@ -157,12 +159,16 @@ def risk(setting: Setting, own_batch: int | None) -> Risk:
         + (plain.master_grad is True)
         + len(plain.custom_white_list)
         + (plain.dynamic_loss_scaling is False)
+        + (plain.is_mixed and plain.tf32 is True)
     )
+    precision = PRECISION_RISK.get((level, dtype), len(PRECISION_RISK) + 1)
+    if plain.tf32 and not plain.is_mixed:
+        precision = TF32_RISK
     distance = 0.0
     if own_batch and plain.batch_size:
         distance = abs(math.log2(plain.batch_size / own_batch))
     return Risk(
-        PRECISION_RISK.get((level, dtype), len(PRECISION_RISK)),
+        precision,
         extras,
         distance,
         plain.batch_size or 0,

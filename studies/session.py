@@ -271,7 +271,7 @@ class Session:
         another loss scale nor promotion cures a loss that was finite and wrong."""
         self.rule_out(setting, reason)
         for other in self.recipes():
-            if (other.amp_level, other.dtype) != (setting.amp_level, setting.dtype):
+            if other.arithmetic != setting.arithmetic:
                 continue
             more_lists = set(other.custom_black_list) - set(setting.custom_black_list)
             more_grads = bool(other.master_grad) and not setting.master_grad
@@ -286,7 +286,7 @@ class Session:
         batch = self.batch_of(setting)
         for candidate in self.candidates():
             other = candidate.setting
-            same = (other.amp_level, other.dtype) == (setting.amp_level, setting.dtype)
+            same = other.arithmetic == setting.arithmetic
             if same and not other.is_as_written and self.batch_of(other) >= batch:
                 self.rejected.setdefault(other.key(), f"{setting.describe()}: {reason}")
 
@@ -302,7 +302,7 @@ class Session:
 
     def _base_of(self, setting: Setting) -> Setting:
         for precision, base in self.bases.items():
-            if (precision.level, precision.dtype) == (setting.amp_level, setting.dtype):
+            if precision.is_of(setting):
                 return base
         return FP32.setting(None)
 

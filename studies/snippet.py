@@ -12,8 +12,21 @@ def snippet(setting: Setting) -> str:
         lines.append(f"batch_size = {setting.batch_size}  # for the training DataLoader")
     if setting.is_as_written:
         return "# the script as written\n"
+    if setting.tf32 is not None:
+        if lines:
+            lines.append("")
+        lines += [
+            "# before the first step: float32 products and convolutions "
+            + ("in TF32" if setting.tf32 else "without TF32"),
+            f"paddle.base.core.set_cublas_switch({setting.tf32})",
+            f"paddle.base.core.set_cudnn_switch({setting.tf32})",
+        ]
     if not setting.is_mixed:
-        return "\n".join((*lines, "# FP32: no paddle.amp call")) + "\n"
+        if setting.tf32 is not None:
+            lines = ["import paddle", "", *lines]
+        if setting.amp_level is Level.O0:
+            lines.append("# FP32: no paddle.amp call")
+        return "\n".join(lines) + "\n"
     level = setting.amp_level or Level.O1
     dtype = setting.dtype or Dtype.float16
     half = dtype is Dtype.float16

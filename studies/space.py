@@ -23,10 +23,11 @@ DEFAULT_DTYPES = (Dtype.bfloat16, Dtype.float16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """A (level, dtype) pair; O0 float32 is FP32."""
+    """Level, dtype and TF32 switches; O0 float32 is FP32, and TF32 with the switches on."""
 
     level: Level
     dtype: Dtype
+    tf32: bool | None = None
 
     @property
     def is_mixed(self) -> bool:
@@ -38,10 +39,16 @@ class Precision:
 
     def setting(self, batch: int | None) -> Setting:
         """The plain setting of this precision at a batch size."""
-        return Setting(batch_size=batch, amp_level=self.level, dtype=self.dtype)
+        return Setting(batch_size=batch, amp_level=self.level, dtype=self.dtype, tf32=self.tf32)
+
+    def is_of(self, setting: Setting) -> bool:
+        """True if the setting is a variant of this precision."""
+        return (self.level, self.dtype, self.tf32) == setting.arithmetic
 
 
 FP32 = Precision(level=Level.O0, dtype=Dtype.float32)
+TF32 = Precision(level=Level.O0, dtype=Dtype.float32, tf32=True)
+"""FP32 with both of Paddle's switches on: weights and memory stay float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,11 @@ class Space:
         return tuple(p for p in self.precisions if p.is_mixed)
 
     @property
+    def reduced(self) -> tuple[Precision, ...]:
+        """All but FP32: TF32, where it is offered, and the mixed ones."""
+        return tuple(p for p in self.precisions if p != FP32)
+
+    @property
     def setting_batch(self) -> int | None:
         """The batch size that settings carry at the script's own batch: None where the batch
         cannot be set, so that nothing of the script's loader is touched."""
@@ -92,6 +104,11 @@ def build_space(
     refused by the hardware or by Paddle.
     """
     precisions, exclusions = allowed_precisions(machine, options)
+    if TF32 in precisions:
+        found = tf32_not_offered(machine, baseline, options)
+        if found is not None:
+            precisions = tuple(p for p in precisions if p != TF32)
+            exclusions = (Skipped(what=TF32.name, reason=found), *exclusions)
     own_batch = baseline.batch_size or _loader_batch(facts)
     batch_reason = _batch_reason(facts, own_batch, options)
     batch_free = batch_reason is None
@@ -133,7 +150,8 @@ def build_space(
 def allowed_precisions(
     machine: Machine, options: Options
 ) -> tuple[tuple[Precision, ...], tuple[Skipped, ...]]:
-    """FP32 and every mixed precision that the machine takes, with what was left out and why.
+    """FP32, TF32 and every mixed precision that the machine takes, with what was left out and
+    why. Whether FP32 has TF32 in it already is known only after a run: see ``build_space``.
 
     Raises MachineError ``refused-precision`` as ``build_space`` does; it needs no run, so that
     the answer comes before the first trial.
@@ -149,6 +167,14 @@ def allowed_precisions(
     )
     allowed: list[Precision] = []
     excluded: list[Skipped] = []
+    knob = machine.knob("tf32")
+    if options.tf32 is not False and knob is not None:
+        if knob.available:
+            allowed.append(TF32)
+        else:
+            excluded.append(Skipped(what=TF32.name, reason=knob.reason))
+    if options.tf32 and TF32 not in allowed:
+        raise tf32_refused(machine, "the probe has no verdict" if knob is None else knob.reason)
     refusals: dict[Precision, Verdict] = {}
     for dtype in mixed_dtypes:
         for level in mixed_levels:
@@ -193,6 +219,31 @@ def allowed_precisions(
                 remedy=(verdict.instead or "leave it out of --levels and --dtypes") + forced,
             )
     return (FP32, *allowed), tuple(excluded)
+
+
+def tf32_not_offered(machine: Machine, baseline: Measurement, options: Options) -> str | None:
+    """Why TF32 is nothing beside FP32, by the switches the baseline ran with; None if it is.
+
+    Raises MachineError ``refused-precision`` if it was asked for and this Paddle cannot do it.
+    """
+    switches = (baseline.tf32_matmul, baseline.tf32_conv)
+    if None in switches:
+        reason = "this Paddle has no switches for it (core.set_cublas_switch, set_cudnn_switch)"
+        if options.tf32:
+            raise tf32_refused(machine, reason)
+        return reason
+    if all(switches):
+        return "FP32 has it already: products and convolutions ran in TF32 at the baseline"
+    return None
+
+
+def tf32_refused(machine: Machine, reason: str) -> MachineError:
+    """The error for TF32 that was asked for by name."""
+    return MachineError(
+        f"tf32 was asked for, but it is refused on {machine.device.name}: {reason}",
+        slug="refused-precision",
+        remedy="leave it out of --dtypes",
+    )
 
 
 def tunable_loaders(facts: ScriptFacts) -> tuple[Loader, ...]:

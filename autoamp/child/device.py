@@ -105,15 +105,3 @@ class DeviceHooks:
             }
         except Exception as error:
             return {"reason": f"device memory statistics: {error}"}
-
-    def tf32(self) -> dict[str, bool | None]:
-        """Whether FP32 matmul and convolution may use TF32; defaults differ by version."""
-        core = self._session.paddle.base.core
-        state: dict[str, bool | None] = {}
-        for key, name in (("tf32_matmul", "cublas"), ("tf32_conv", "cudnn")):
-            getter = getattr(core, f"get_{name}_switch", None)
-            try:
-                state[key] = None if getter is None else bool(getter())
-            except Exception:
-                state[key] = None
-        return state

@@ -400,6 +400,7 @@ class Meter:
             "window_wall_s": wall,
             "data_wait_s": loaders.wait_s - self._wait_at_start,
             "step_flops": self._step_flops(),
+            "tf32": self._session.tf32.seen(),
             "losses": self._read,
             "skipped_steps": self.skipped,
             "scales": self._scales,

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from autoamp import wire
-from autoamp.child import amp, device, faults, loaders, meter, numerics, outside
+from autoamp.child import amp, device, faults, loaders, meter, numerics, outside, tf32
 from autoamp.child.call_site import call_site
 from autoamp.child.events import Events
 from autoamp.settings import Setting
@@ -22,6 +22,7 @@ class Session:
         self.setting = Setting.from_json(plan.setting)
         self.paddle_dir = os.path.dirname(os.path.abspath(paddle.__file__ or ""))
         self.device = device.DeviceHooks(self)
+        self.tf32 = tf32.Tf32Hooks(self)
         self.numerics = numerics.Numerics(self)
         self.meter = meter.Meter(self)
         self.loaders = loaders.LoaderHooks(self)
@@ -58,6 +59,7 @@ class Session:
                 from autoamp.child import files
 
                 files.paddle_savers(paddle)
+        self.tf32.install()
         self.amp.install()
         self.loaders.install()
         self.outside.install()
@@ -70,5 +72,5 @@ class Session:
             gpu_build=bool(getattr(paddle.version, "cuda_version", "False") not in ("False", "")),
             device=self.device.current(),
             caveats=caveats,
-            **self.device.tf32(),
+            **self.tf32.switches(),
         )

@@ -32,7 +32,7 @@ def plan(
         str,
         typer.Option(envvar="AUTOAMP_STORAGE", help="Database URL of the history."),
     ] = "sqlite:///autoamp.db",
-    trials: Annotated[int, typer.Option(help="Child runs a GPU, before confirm.")] = 16,
+    trials: Annotated[int, typer.Option(help="Child runs a GPU, before confirm.")] = 24,
     timeout: Annotated[str, typer.Option(help="Time for the search of each GPU.")] = "30m",
     trial_timeout: Annotated[
         Optional[str],  # noqa: UP045
@@ -44,7 +44,7 @@ def plan(
     ] = None,
     dtypes: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Dtypes to consider: float16,bfloat16."),
+        typer.Option(help="Dtypes to consider: tf32,bfloat16,float16."),
     ] = None,
     batch_sizes: Annotated[
         Optional[str],  # noqa: UP045
@@ -66,7 +66,7 @@ def plan(
     from autoamp.plan import plan
     from autoamp.report import live
     from autoamp.report import plan as report
-    from autoamp.settings import Dtype, Level
+    from autoamp.settings import Level
     from autoamp.studies import plan_table
     from autoamp.studies.proposal import Options
     from autoamp.tune import Interrupted, Request
@@ -86,13 +86,15 @@ def plan(
             trials=trials,
             timeout_s=tune_cli.seconds(timeout),
             levels=tune_cli.named(Level, tune_cli.words(levels), "--levels"),
-            dtypes=tune_cli.named(Dtype, tune_cli.words(dtypes), "--dtypes"),
+            dtypes=tune_cli.dtypes_of(tune_cli.words(dtypes)),
+            tf32=tune_cli.tf32_of(tune_cli.words(dtypes)),
             batch_sizes=tune_cli.batches(tune_cli.words(batch_sizes)),
             keep_batch=keep_batch,
             headroom=tune_cli.fraction(headroom),
             min_gain=tune_cli.fraction(min_gain),
             seed=seed,
             allow_unsupported=allow_unsupported,
+            all_numerics=True,
         ),
         steps=None,
         trial_limit_s=None if trial_timeout is None else tune_cli.seconds(trial_timeout),

@@ -12,6 +12,7 @@ from autoamp import errors
 
 if TYPE_CHECKING:
     from autoamp.report.live import View
+    from autoamp.settings import Dtype
     from autoamp.tune import Stops
 
 FLAGS = ("--keep-batch", "--dry-run", "--allow-unsupported", "--yes", "-y", "--json", "--help")
@@ -90,7 +91,7 @@ def tune(
     ] = None,
     dtypes: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Dtypes to consider: float16,bfloat16."),
+        typer.Option(help="Dtypes to consider: tf32,bfloat16,float16."),
     ] = None,
     batch_sizes: Annotated[
         Optional[str],  # noqa: UP045
@@ -120,7 +121,7 @@ def tune(
     from autoamp.cli import script as cli_script
     from autoamp.report import live
     from autoamp.report import recommendation as report
-    from autoamp.settings import Dtype, Level
+    from autoamp.settings import Level
     from autoamp.studies.proposal import Options
     from autoamp.tune import Interrupted, Request, describe_plan, tune
 
@@ -141,7 +142,8 @@ def tune(
             trials=trials,
             timeout_s=seconds(timeout),
             levels=named(Level, words(levels), "--levels"),
-            dtypes=named(Dtype, words(dtypes), "--dtypes"),
+            dtypes=dtypes_of(words(dtypes)),
+            tf32=tf32_of(words(dtypes)),
             batch_sizes=batches(words(batch_sizes)),
             keep_batch=keep_batch,
             headroom=fraction(headroom),
@@ -212,14 +214,37 @@ def say_stopped() -> None:
 _E = TypeVar("_E", bound=Enum)
 
 
-def named(kind: type[_E], names: tuple[str, ...] | None, option: str) -> tuple[_E, ...] | None:
+TF32 = "tf32"
+"""No dtype of AMP, but a person names it beside them."""
+
+
+def dtypes_of(names: tuple[str, ...] | None) -> tuple["Dtype", ...] | None:
+    """``--dtypes`` less TF32. Raises UsageError ``bad-option``."""
+    from autoamp.settings import Dtype
+
+    rest = None if names is None else tuple(name for name in names if name != TF32)
+    return named(Dtype, rest, "--dtypes", extra=(TF32,))
+
+
+def tf32_of(names: tuple[str, ...] | None) -> bool | None:
+    """Whether ``--dtypes`` names TF32; None without the option: wherever the machine has it."""
+    return None if names is None else TF32 in names
+
+
+def named(
+    kind: type[_E],
+    names: tuple[str, ...] | None,
+    option: str,
+    *,
+    extra: tuple[str, ...] = (),
+) -> tuple[_E, ...] | None:
     if names is None:
         return None
     known = {member.value: member for member in kind}
     unknown = [name for name in names if name not in known]
     if unknown:
         raise errors.UsageError(
-            f"{option}: expected some of {', '.join(known)}, found {unknown[0]!r}",
+            f"{option}: expected some of {', '.join((*known, *extra))}, found {unknown[0]!r}",
             slug="bad-option",
             remedy=f"write {option} {','.join(list(known)[1:3])}",
         )

@@ -202,7 +202,7 @@ def _trial_line(trial: Trial, base: float | None) -> tuple[str, ...]:
         str(trial.number),
         str(trial.phase),
         "-" if s.amp_level is None else str(s.amp_level),
-        "-" if s.dtype is None else str(s.dtype),
+        "tf32" if s.precision() == "TF32" else "-" if s.dtype is None else str(s.dtype),
         _text(s.batch_size if s.batch_size is not None else m and m.batch_size),
         scale_text(s.init_loss_scaling),
         _lists(s),
@@ -288,7 +288,7 @@ def _short(setting: Setting | None) -> str:
     if setting is None:
         return "-"
     level = setting.amp_level
-    name = "as written" if level is None else "FP32" if level is Level.O0 else str(level)
+    name = setting.precision() if level in (None, Level.O0) else str(level)
     return name if setting.batch_size is None else f"{name} {setting.batch_size}"
 
 

@@ -154,6 +154,7 @@ class View:
             + ["+" + op for op in setting.custom_white_list]
             + (["master_grad"] if setting.master_grad else [])
             + (["no promote"] if setting.use_promote is False else [])
+            + ([f"tf32 {setting.tf32}"] if setting.tf32 is not None and setting.is_mixed else [])
         )
         outcome = str(measurement.outcome).replace("_", " ")
         if measurement.outcome is not Outcome.ok and measurement.reason:
@@ -166,7 +167,7 @@ class View:
             number,
             str(proposal.phase),
             str(setting.amp_level or "own"),
-            str(setting.dtype or "-"),
+            "tf32" if setting.precision() == "TF32" else str(setting.dtype or "-"),
             str(setting.batch_size or measurement.batch_size or "-"),
             scale_text(setting.init_loss_scaling),
             lists or "default",
@@ -333,6 +334,9 @@ def verdict_line(machine: Machine) -> str:
         text = "yes" if verdict.allowed else f"no ({verdict.reason})"
         if name not in parts or (verdict.allowed and parts[name] != "yes"):
             parts[name] = text
+    knob = machine.knob("tf32")
+    if knob is not None:
+        parts["TF32"] = "yes" if knob.available else f"no ({knob.reason})"
     return " · ".join(f"{name} {text}" for name, text in parts.items())
 
 

@@ -90,6 +90,8 @@ def _follow_tf32(core: Any, library: Library) -> None:
             original(on)
             tell()
 
+        # Whoever replaces it after us looks for it by its name.
+        switch.__name__ = name
         script_names.replace_everywhere(name, original, switch)
 
 
