@@ -13,7 +13,7 @@ from autoamp.probes.facts import DeviceKind
 from autoamp.shared_runs import SharedRuns
 from autoamp.studies import plan_table
 from autoamp.studies.recommend import LABELS
-from autoamp.tune import Interrupted, Prepared, Request, Stops, View, prepare, tune
+from autoamp.tune import Interrupted, PartOfPlan, Prepared, Request, Stops, View, prepare, tune
 from autoamp.virtual import calibration
 
 OF_ONE_GPU = ("refused-precision", "baseline-out-of-memory")
@@ -56,12 +56,11 @@ def plan(
     for index, gpu in enumerate(played):
         view.device_started(gpu.device, index, len(played))
         error = gpu.refused
-        if error is None:
+        if gpu.prepared is not None:
             asked = replace(request, device=gpu.device)
+            part = PartOfPlan(prepared=gpu.prepared, shared=shared)
             try:
-                tuned = tune(
-                    asked, view, stops, prepared=gpu.prepared, shared=shared, write_config=False
-                )
+                tuned = tune(asked, view, stops, part)
             except Interrupted:
                 if not rows:
                     raise

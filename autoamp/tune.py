@@ -479,22 +479,27 @@ class Tuned:
     wall_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOfPlan:
+    """What a plan over several virtual GPUs gives each of its studies."""
+
+    prepared: Prepared
+    shared: SharedRuns
+
+
 def tune(
     request: Request,
     view: View,
     stops: Stops,
-    *,
-    prepared: Prepared | None = None,
-    shared: SharedRuns | None = None,
-    write_config: bool = True,
+    part: PartOfPlan | None = None,
 ) -> Tuned:
-    """The whole of ``autoamp tune``; ``prepared`` if the machine was looked at before.
+    """The whole of ``autoamp tune``; as part of a plan it writes no config file.
 
     Raises AutoampError for what blocks it, Interrupted if stopped at once; all that was finished
     is stored either way.
     """
     started = time.monotonic()
-    prepared = prepared or prepare(request)
+    prepared = prepare(request) if part is None else part.prepared
     machine = prepared.machine
     plugin_dir = None
     if machine.device.kind is DeviceKind.virtual:
@@ -504,13 +509,14 @@ def tune(
         opened = open_study(store, request, prepared)
         study = opened.study
         # Before the first trial: an hour's work must not end at a file that may not be written.
-        path = output_path(request, study.name) if write_config else None
+        path = output_path(request, study.name) if part is None else None
         with lease.acquire(store, study.id) as held:
             store.set_state(study.id, StudyState.running)
             if not opened.new:
                 store.save_options(study.id, continued_options(study, request, machine))
             view.header(study, machine, request, new=opened.new, ratio_band=prepared.ratio_band)
-            for note in opened.notes:
+            # Of a plan's studies each has another machine: that is what was asked for.
+            for note in opened.notes if part is None or not opened.new else ():
                 view.say(note)
             runner = Runner(
                 request=request,
@@ -518,7 +524,7 @@ def tune(
                 folder=trials_folder(request.storage, study.name),
                 plugin_dir=plugin_dir,
                 stops=stops,
-                shared=shared or SharedRuns(),
+                shared=SharedRuns() if part is None else part.shared,
             )
             try:
                 result = drive(store, study, prepared, runner, view, held, started)
@@ -532,9 +538,7 @@ def tune(
             wall_s = max(
                 time.monotonic() - started,
                 sum(
-                    t.measurement.wall_s
-                    for t in result.trials
-                    if t.measurement.taken_from is None
+                    t.measurement.wall_s for t in result.trials if t.measurement.taken_from is None
                 ),
             )
             found = recommend.build(

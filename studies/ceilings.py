@@ -27,6 +27,10 @@ ALIGNMENT = 8
 RESOLUTION = 8
 """Bisection ends when the bracket is narrower than an eighth of the batch that fits."""
 
+OUT_OF_TRIALS = "the trials for ceilings are used up"
+NOT_CLIMBED = "not climbed: trials or time used up"
+"""Ends of a climb that say nothing about what fits."""
+
 MEMORY_OUTCOMES = (Outcome.out_of_memory, Outcome.host_memory)
 
 

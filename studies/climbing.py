@@ -8,7 +8,7 @@ from collections.abc import Generator
 from autoamp.measurement import Measurement, Phase
 from autoamp.settings import Setting
 from autoamp.studies.budget import Budget
-from autoamp.studies.ceilings import ceiling, next_step
+from autoamp.studies.ceilings import NOT_CLIMBED, OUT_OF_TRIALS, ceiling, next_step
 from autoamp.studies.proposal import Proposal, recipe
 from autoamp.studies.session import Session
 
@@ -24,14 +24,14 @@ def climb(s: Session, budget: Budget) -> Steps:
     for index, setting in enumerate(order):
         share = math.ceil(allowance / (len(order) - index))
         before = s.left
-        why = "the trials for ceilings are used up"
+        why = OUT_OF_TRIALS
         while before - s.left < share:
             step = next_step(s.curve(setting), s.leader_curve())
             why = step.why
             if step.batch is None:
                 break
             yield from s.run(Phase.ceiling, s.at_batch(setting, step.batch), why=step.why)
-            why = "the trials for ceilings are used up"
+            why = OUT_OF_TRIALS
         allowance -= before - s.left
         s.ceilings[recipe(setting).key()] = ceiling(s.curve(setting), why)
 
@@ -53,6 +53,4 @@ def finish_ceilings(s: Session) -> None:
         return
     for setting in by_own_speed(s):
         key = recipe(setting).key()
-        s.ceilings.setdefault(
-            key, ceiling(s.curve(setting), "not climbed: trials or time used up")
-        )
+        s.ceilings.setdefault(key, ceiling(s.curve(setting), NOT_CLIMBED))

@@ -22,13 +22,13 @@ LEFT = (0, 1, 6, 7)
 
 def lines(table: PlanTable) -> list[str]:
     """The table, what stands behind its words, and how far it can be trusted."""
-    rows = [list(TITLES), *(cells(row) for row in table.rows)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(TITLES))]
+    body = [list(TITLES), *(cells(row) for row in table.rows)]
+    widths = [max(len(row[i]) for row in body) for i in range(len(TITLES))]
     out = [""]
-    for row in rows:
+    for line in body:
         parts = [
             cell.ljust(width) if i in LEFT else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         out.append((" " * GAP).join(parts).rstrip())
     out.append("")
@@ -80,6 +80,7 @@ def notes(row: PlanRow) -> list[str]:
             out.append(f"{name} {_state(found)}: {found.reason}")
     if row.verdict != "use" and row.headline is not None:
         out.append(row.headline)
+    out += [caveat for caveat in row.caveats if "--trials" in caveat]
     return out
 
 

@@ -1,0 +1,115 @@
+"""The table of a plan, as a person reads it."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from autoamp.report.plan import cells, lines, sentence
+from autoamp.studies import recommendation as r
+from autoamp.studies.plan_table import Band, PlanRow, PlanTable, PrecisionRow, Problem
+
+GIB = 2**30
+STABLE = PrecisionRow(state="stable", reason="80 emulated steps")
+REFUSED = PrecisionRow(state="refused", reason="needs compute capability 8.0")
+
+
+def row(device: str, rate: float, *, band: float = 0.2, calibrated: bool = True) -> PlanRow:
+    return PlanRow(
+        device=device,
+        gpu=device.upper(),
+        memory_bytes=16 * GIB,
+        band=Band(calibrated=calibrated, throughput=band, ratio=0.1, note="a note"),
+        study=f"train-{device}",
+        verdict="use",
+        headline="use O1 float16, batch 64: 2.00x the throughput of FP32",
+        recipe="O1 float16",
+        batch_size=64,
+        samples_per_s=rate,
+        against_fp32=r.Ratio(value=2.0, low=1.8, high=2.2, basis="modelled"),
+        memory=r.Memory(
+            peak_bytes=8 * GIB,
+            allocated_bytes=None,
+            reserved_bytes=None,
+            device_used_bytes=None,
+            share_of_device=0.5,
+            label="counted",
+        ),
+        float16=STABLE,
+        bfloat16=REFUSED,
+    )
+
+
+def failed(device: str, slug: str) -> PlanRow:
+    return PlanRow(
+        device=device,
+        gpu=device,
+        memory_bytes=4 * GIB,
+        band=Band(calibrated=False, throughput=0.3, ratio=0.2, note="a note"),
+        problem=Problem(slug=slug, message="what happened", remedy="what to do"),
+    )
+
+
+def table(*rows: PlanRow, stopped: str | None = None) -> str:
+    made = PlanTable(
+        schema_version=1,
+        autoamp_version="0",
+        created_at="now",
+        command="train.py",
+        labels={},
+        rows=rows,
+        stopped=stopped,
+    )
+    return "\n".join(lines(made))
+
+
+def test_every_number_carries_its_label_and_band() -> None:
+    text = table(row("virtual:t4", 1234.5))
+    title, body = text.splitlines()[1:3]
+    assert "samples/s modelled" in title and "memory counted" in title
+    assert "1,234 ±20%" in body and "2.00x (1.80 to 2.20)" in body
+    assert "8.0 GiB of 16.0 GiB" in body
+    assert "stable" in body and "refused" in body
+    assert "needs compute capability 8.0" in text
+    assert "No GPU ran" in text and "emulated" in text
+
+
+def test_columns_stand_below_their_titles() -> None:
+    text = table(row("virtual:t4", 10.0), failed("virtual:gtx1080", "baseline-out-of-memory"))
+    title, *body = text.splitlines()[1:4]
+    for name in ("FP16", "BF16"):
+        at = title.index(name)
+        assert all(line[at - 1] == " " and line[at] != " " for line in body)
+
+
+def test_a_gpu_without_an_answer_keeps_its_row_and_says_why() -> None:
+    text = table(row("virtual:t4", 10.0), failed("virtual:tiny", "baseline-out-of-memory"))
+    assert re.search(r"virtual:tiny +does not fit", text)
+    assert "what happened [baseline-out-of-memory] what to do" in text
+    assert cells(failed("virtual:x", "refused-precision"))[1] == "refused"
+    assert sentence(failed("virtual:x", "refused-precision")) == "what happened"
+
+
+@pytest.mark.parametrize(("second", "tie"), [(90.0, True), (40.0, False)])
+def test_the_fastest_may_tie_inside_the_bands(second: float, tie: bool) -> None:
+    text = table(row("virtual:a", 100.0), row("virtual:b", second))
+    assert "fastest by the model: virtual:a" in text
+    assert ("may tie with virtual:b" in text) == tie
+
+
+def test_uncalibrated_gpus_are_named() -> None:
+    text = table(row("virtual:a", 1.0), row("virtual:b", 1.0, calibrated=False))
+    assert re.search(r"uncalibrated.*: virtual:b$", text, re.MULTILINE)
+
+
+def test_what_stops_a_plan_is_said() -> None:
+    assert "stopped by the user" in table(row("virtual:a", 1.0), stopped="stopped by the user")
+
+
+def test_keep_fp32_is_an_answer_with_its_reason() -> None:
+    kept = msgspec.structs.replace(
+        row("virtual:a", 1.0), verdict="keep_fp32", headline="keep FP32: AMP does not pay"
+    )
+    assert "virtual:a: keep FP32: AMP does not pay" in table(kept)
