@@ -85,18 +85,18 @@ def baseline_failed(measurement: Measurement, how: str) -> ScriptError:
     tail = measurement.log_tail.rstrip()
     log = f"\nThe last lines of its output:\n{tail}" if tail else ""
     where = f" Full log: {measurement.log_path}" if measurement.log_path else ""
+    message = f"the script does not run {how}: {measurement.outcome}: {reason}{log}"
+    if measurement.outcome is Outcome.out_of_memory:
+        return ScriptError(
+            message,
+            slug="baseline-out-of-memory",
+            remedy="give the script a smaller batch size, or use a device with more memory."
+            + where,
+        )
     remedy = "make it run on this device without autoamp first."
     if measurement.outcome in NUMERIC_OUTCOMES:
         remedy = (
             "its numerics break before autoamp changes anything: turn the script's own AMP off "
             "(autoamp adds it from outside where it pays), or cure the loss in FP32 first."
         )
-    slug = "baseline-failed"
-    if measurement.outcome is Outcome.out_of_memory:
-        slug = "baseline-out-of-memory"
-        remedy = "give the script a smaller batch size, or use a device with more memory."
-    return ScriptError(
-        f"the script does not run {how}: {measurement.outcome}: {reason}{log}",
-        slug=slug,
-        remedy=remedy + where,
-    )
+    return ScriptError(message, slug="baseline-failed", remedy=remedy + where)
