@@ -15,7 +15,7 @@ from autoamp.settings import Dtype, Level, Setting
 POLL_S = 0.1
 GPU_RETRY_MS = "100"
 """FLAGS_gpu_allocator_retry_time: paddle's default waits 10 s before every out-of-memory error."""
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)(?::([^{}]*))?\}")
+_PLACEHOLDER = re.compile(r"\{([a-z_][a-z0-9_]*)(?::([^{}]*))?\}")
 _TEMPLATE_KNOBS = {
     "batch_size": "batch_size",
     "amp_level": "amp_level",

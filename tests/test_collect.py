@@ -1,6 +1,7 @@
 """Outcomes from event files: written here as the child writes them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -414,3 +415,30 @@ def test_a_full_run_that_was_killed_is_known_by_its_last_progress(tmp_path: Path
     m = make(tmp_path, [PADDLE, progress], exit_of(None, 9))
     assert (m.steps_done, m.skipped_steps, m.final_loss_scale) == (900, 2, 512.0)
     assert m.memory_allocated_peak_bytes == 7
+
+
+ON = Setting(amp_level=Level.O0, dtype=Dtype.float32, tf32=True)
+OFF = replace(ON, tf32=False)
+
+
+@pytest.mark.parametrize(
+    ("setting", "seen", "effective"),
+    [
+        (ON, {"tf32_matmul": True, "tf32_conv": True}, True),
+        (ON, {"tf32_matmul": False, "tf32_conv": True}, False),
+        (ON, {"tf32_matmul": None, "tf32_conv": None, "tf32_why": "no switches"}, False),
+        (OFF, {"tf32_matmul": False, "tf32_conv": False}, True),
+        (OFF, {"tf32_matmul": False, "tf32_conv": True}, False),
+        # Where nothing can be switched on, off is what there is.
+        (OFF, {"tf32_matmul": None, "tf32_conv": None, "tf32_why": "no switches"}, True),
+    ],
+)
+def test_tf32_counts_only_if_read_back(
+    tmp_path: Path, setting: Setting, seen: dict[str, Any], effective: bool
+) -> None:
+    m = make(tmp_path, [PADDLE, state(), end(tf32=seen)], setting=setting)
+    (found,) = [x for x in m.effects if x.knob == "tf32"]
+    assert found.effective == effective
+    assert (m.outcome is Outcome.ok) == effective
+    assert (m.tf32_matmul, m.tf32_conv) == (seen["tf32_matmul"], seen["tf32_conv"])
+    assert "tf32_why" not in seen or seen["tf32_why"] in found.seen

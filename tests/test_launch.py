@@ -32,6 +32,9 @@ def target(*arguments: str, entry: str = "train.py", module: bool = False) -> la
         ("{batch_size}", FULL, "64"),
         ("Global.use_amp={use_amp}", AS_WRITTEN, "Global.use_amp=False"),
         ("Global.use_amp={use_amp}", FULL, "Global.use_amp=True"),
+        ("--tf32={tf32}", AS_WRITTEN, "--tf32=False"),
+        ("--tf32={tf32:True}", AS_WRITTEN, "--tf32=True"),
+        ("--tf32={tf32}", Setting(amp_level=Level.O0, tf32=True), "--tf32=True"),
         ("{amp_level}", AS_WRITTEN, "O0"),
         ("{amp_level}", FULL, "O2"),
         ("{dtype}", AS_WRITTEN, "float32"),
@@ -56,8 +59,8 @@ def test_own_batch_size_must_be_known() -> None:
 
 
 def test_templated_knobs_are_named_once() -> None:
-    arguments = ("{use_amp}", "--level", "{amp_level:O1}", "{batch_size:8}")
-    assert launch.templated_knobs(arguments) == ("amp_level", "batch_size")
+    arguments = ("{use_amp}", "--level", "{amp_level:O1}", "{batch_size:8}", "{tf32}")
+    assert launch.templated_knobs(arguments) == ("amp_level", "batch_size", "tf32")
 
 
 def test_command_of_script_and_module() -> None:

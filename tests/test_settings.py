@@ -27,6 +27,7 @@ def test_as_written_touches_nothing() -> None:
             use_promote=False,
             master_grad=True,
             accumulate_steps=2,
+            tf32=False,
         ),
     ],
 )
@@ -65,8 +66,9 @@ def test_equal_meaning_has_equal_keys(one: Setting, other: Setting) -> None:
 
 def test_different_settings_have_different_keys() -> None:
     settings = [
-        Setting(batch_size=b, amp_level=level, dtype=dtype)
+        Setting(batch_size=b, amp_level=level, dtype=dtype, tf32=on)
         for b in (None, 8, 16)
+        for on in (None, True, False)
         for level, dtype in (
             (None, None),
             (Level.O0, Dtype.float32),
@@ -87,3 +89,28 @@ def test_unknown_knob_is_named() -> None:
 def test_bad_value_is_an_error(bad: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad.values()))):
         Setting.from_json(bad)
+
+
+@pytest.mark.parametrize(
+    ("setting", "precision", "described", "reduced"),
+    [
+        (Setting(amp_level=Level.O0, dtype=Dtype.float32), "FP32", "FP32", False),
+        (Setting(amp_level=Level.O0, tf32=True), "TF32", "FP32 with TF32 products", True),
+        (Setting(amp_level=Level.O0, tf32=False), "FP32", "FP32 without TF32 products", False),
+        (
+            Setting(amp_level=Level.O1, dtype=Dtype.bfloat16, tf32=True),
+            "O1 bfloat16",
+            "O1 bfloat16, tf32 True",
+            True,
+        ),
+        (Setting(tf32=True), "as written", "as written, tf32 True", True),
+    ],
+)
+def test_tf32_in_words(setting: Setting, precision: str, described: str, reduced: bool) -> None:
+    assert (setting.precision(), setting.describe()) == (precision, described)
+    assert setting.is_reduced == reduced
+    assert setting.is_mixed == (precision == "O1 bfloat16")
+
+
+def test_settings_stored_before_tf32_are_read() -> None:
+    assert Setting.from_json({"amp_level": "O0", "dtype": "float32"}).tf32 is None

@@ -44,6 +44,12 @@ CASES = {
         3,
         "refused-precision",
     ),
+    "refused tf32": (
+        ("tune", "--device", "virtual:t4", "--dtypes", "tf32,float16", "train.py"),
+        3,
+        "refused-precision",
+    ),
+    "unknown dtype": (("tune", "--dtypes", "tf32,int8", "train.py"), 2, "bad-option"),
     "unknown level": (("tune", "--levels", "O7", "train.py"), 2, "bad-option"),
     "bad batch sizes": (("tune", "--batch-sizes", "8,x", "train.py"), 2, "bad-option"),
     "bad duration": (("tune", "--timeout", "soon", "train.py"), 2, "bad-duration"),

@@ -48,6 +48,15 @@ def test_tf32_default_differs_by_paddle() -> None:
     assert "baseline records" in old and "baseline records" in new
 
 
+@pytest.mark.parametrize(("value", "available"), [("0", False), ("1", True), ("", True)])
+def test_cudas_own_variable_forbids_tf32(value: str, available: bool) -> None:
+    found = knobs.tf32(played("a100-40gb"), PADDLE, {"NVIDIA_TF32_OVERRIDE": value})
+    assert found.available == available
+    assert available or "NVIDIA_TF32_OVERRIDE=0" in found.reason
+    # A GPU without it is refused for that reason, whatever the environment says.
+    assert "Ampere" in knobs.tf32(played("t4"), PADDLE, {"NVIDIA_TF32_OVERRIDE": "0"}).reason
+
+
 def test_tf32_elsewhere() -> None:
     assert not knob("tf32", custom("npu")).available
 

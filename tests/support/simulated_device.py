@@ -24,6 +24,7 @@ from autoamp.probes.facts import (
     DeviceKind,
     Host,
     Identity,
+    KnobVerdict,
     Machine,
     PaddleInstall,
     Verdict,
@@ -62,6 +63,10 @@ class Simulated:
         default_factory=lambda: {"O0": 0.0020, "O1": 0.0010, "O2": 0.0008}
     )
     amp_overhead_s: float = 0.001
+    tf32: tuple[bool | None, bool | None] = (False, True)
+    """Paddle's switches as the script finds them (products, convolutions)."""
+    tf32_per_sample_s: float = 0.0016
+    """With both switches on; ``per_sample_s`` is what the script finds."""
     noise: float = 0.0
     unstable: Callable[[Setting], str | None] = lambda setting: None
     """A reason if the setting's float16/bfloat16 overflows."""
@@ -121,7 +126,10 @@ class Simulated:
     def throughput(self, setting: Setting) -> float:
         eff = self.effective(setting)
         assert eff.batch_size is not None
-        step = self.overhead_s + self.per_sample_s[str(eff.amp_level)] * eff.batch_size
+        per_sample = self.per_sample_s[str(eff.amp_level)]
+        if eff.amp_level is Level.O0 and eff.tf32:
+            per_sample = self.tf32_per_sample_s
+        step = self.overhead_s + per_sample * eff.batch_size
         if eff.amp_level is not Level.O0:
             step += self.amp_overhead_s
         return eff.batch_size / step
@@ -144,6 +152,8 @@ class Simulated:
             wall_s=10.0,
             startup_s=2.0,
             step_flops=self.step_flops,
+            tf32_matmul=setting.tf32 if setting.tf32 is not None else self.tf32[0],
+            tf32_conv=setting.tf32 if setting.tf32 is not None else self.tf32[1],
             **labels,
         )
         failed = self.fails(proposal)
@@ -191,8 +201,8 @@ class Simulated:
 
     def losses(self, setting: Setting, seed: int, steps: int) -> tuple[float, ...]:
         shift = {0: 0.0, 1: 0.02, 2: -0.015}.get(seed % 3, 0.0)
-        drift = self.drifts(setting) if setting.is_mixed else 0.0
-        tiny = 0.002 if setting.is_mixed else 0.0
+        drift = self.drifts(setting) if setting.is_reduced else 0.0
+        tiny = 0.002 if setting.is_reduced else 0.0
         return tuple(
             0.5 + 2.0 * math.exp(-i / 20) + shift + tiny + drift * i / steps
             for i in range(1, steps + 1)
@@ -212,6 +222,7 @@ def machine(
     forcible: bool = False,
     tensor_cores: int | None = 2,
     numerics: bool = True,
+    knobs: tuple[KnobVerdict, ...] = (),
 ) -> Machine:
     """A machine that takes float16 and bfloat16, less what is refused with its reason."""
     refused = refused or {}
@@ -253,6 +264,7 @@ def machine(
         paddle=PaddleInstall(python="/usr/bin/python3", version="3.3.1"),
         verdicts=() if kind is DeviceKind.cpu else verdicts,
         problems=(),
+        knobs=knobs,
         identity=Identity(device=name, memory_gib=16, mig=None, paddle="3.3", cuda="12.4"),
     )
 
@@ -262,6 +274,15 @@ PASCAL = {
     Dtype.float16: "Pascal (compute capability 6.1) has no Tensor Cores",
     Dtype.bfloat16: "needs compute capability 8.0",
 }
+
+
+def tf32_knob(*, available: bool = True, reason: str = "Tensor Cores can") -> KnobVerdict:
+    return KnobVerdict(knob="tf32", available=available, reason=reason, source="test")
+
+
+def ampere(**kwargs: object) -> Machine:
+    """Everything, TF32 included."""
+    return machine(name="A100", tensor_cores=3, knobs=(tf32_knob(),), **kwargs)  # type: ignore[arg-type]  # passed through
 
 
 def t4(**kwargs: object) -> Machine:

@@ -1,0 +1,36 @@
+"""``autoamp run`` and TF32: refused where it is all that is asked, a note beside AMP."""
+
+import pytest
+from simulated_device import ampere, t4, tf32_knob
+
+from autoamp import full_run
+from autoamp.errors import MachineError
+from autoamp.measurement import Effect, Measurement, Outcome
+from autoamp.settings import Dtype, Level, Setting
+
+TF32 = Setting(amp_level=Level.O0, dtype=Dtype.float32, tf32=True)
+BOTH = Setting(amp_level=Level.O1, dtype=Dtype.float16, tf32=True)
+TURING = t4(knobs=(tf32_knob(available=False, reason="TF32 came with Ampere"),))
+
+
+def test_refused_where_there_is_none() -> None:
+    with pytest.raises(MachineError, match="came with Ampere") as caught:
+        full_run.tf32_notes(TURING, TF32)
+    assert caught.value.slug == "refused-precision"
+
+
+def test_beside_amp_it_is_a_note() -> None:
+    (note,) = full_run.tf32_notes(TURING, BOTH)
+    assert "no effect" in note and "came with Ampere" in note
+
+
+@pytest.mark.parametrize("setting", [TF32, BOTH])
+def test_nothing_to_say_where_it_is_there(setting: Setting) -> None:
+    assert full_run.tf32_notes(ampere(), setting) == ()
+
+
+@pytest.mark.parametrize("effective", [True, False])
+def test_a_training_that_ran_without_it_is_told(effective: bool) -> None:
+    seen = Effect(knob="tf32", wanted="on", seen="products off", effective=effective)
+    found = full_run.warnings(Measurement(outcome=Outcome.ok, effects=(seen,)))
+    assert bool(found) != effective
