@@ -82,7 +82,10 @@ def _fp32(s: Session, setting: Setting) -> Steps:
 def baseline_failed(measurement: Measurement, how: str) -> ScriptError:
     """The error for a script that does not run: outcome, reason, and the log's tail."""
     reason = measurement.reason or "no reason recorded"
-    tail = measurement.log_tail.rstrip()
+    # What a device refuses is said in the reason; the traceback above it in the log is not the
+    # script's fault.
+    refused = measurement.outcome is Outcome.unsupported_on_device
+    tail = "" if refused else measurement.log_tail.rstrip()
     log = f"\nThe last lines of its output:\n{tail}" if tail else ""
     where = f" Full log: {measurement.log_path}" if measurement.log_path else ""
     message = f"the script does not run {how}: {measurement.outcome}: {reason}{log}"
@@ -94,6 +97,8 @@ def baseline_failed(measurement: Measurement, how: str) -> ScriptError:
             + where,
         )
     remedy = "make it run on this device without autoamp first."
+    if refused:
+        remedy = "change that in the script, or use a device that can do it."
     if measurement.outcome in NUMERIC_OUTCOMES:
         remedy = (
             "its numerics break before autoamp changes anything: turn the script's own AMP off "

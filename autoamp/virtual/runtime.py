@@ -9,7 +9,7 @@ import sys
 from typing import Any, NamedTuple
 
 from autoamp import wire
-from autoamp.virtual import amp_gates, cuda_module, script_names
+from autoamp.virtual import amp_gates, cuda_module, ranks, script_names
 from autoamp.virtual.library import Library
 
 
@@ -63,6 +63,7 @@ def install(device: wire.VirtualDevice) -> None:
     script_names.install(paddle)
     cuda_module.install(paddle, device, clock_s)
     amp_gates.install(paddle, device)
+    ranks.install(paddle)
     if paddle.__version__.startswith("2."):
         # 2.6's strided kernels call device functions that custom devices do not have.
         paddle.set_flags({"FLAGS_use_stride_kernel": False})

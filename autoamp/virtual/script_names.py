@@ -4,7 +4,6 @@ Paddle's own code must go on seeing a build without CUDA: it would call CUDA fun
 not there. So what is answered depends on who asks, told by the caller's module.
 """
 
-import os
 import re
 import sys
 from typing import Any
@@ -56,7 +55,6 @@ def install(paddle: Any) -> None:
     _map_strings(paddle, core)
     _map_build_questions(paddle, core)
     _tolerate_cuda_flags(paddle)
-    _refuse_ranks(paddle)
 
 
 def virtual_place(core: Any, index: int = 0) -> Any:
@@ -176,6 +174,10 @@ def _map_build_questions(paddle: Any, core: Any) -> None:
 
         replace_everywhere("is_compiled_with_cuda", original, is_compiled_with_cuda)
 
+    if not hasattr(core, "get_cuda_device_count"):
+        # Only a CUDA build has it; who was told "CUDA" goes on to ask for the number.
+        core.get_cuda_device_count = lambda: 0 if asked_by_paddle() else 1
+
 
 def _tolerate_cuda_flags(paddle: Any) -> None:
     """Flags that only a CUDA build knows are dropped, as scripts set them when told "GPU"."""
@@ -198,20 +200,3 @@ def _tolerate_cuda_flags(paddle: Any) -> None:
 _CUDA_FLAG = re.compile(
     r"^FLAGS_(cudnn_|cublas|gemm_|conv_workspace|conv2d_disable|gpu_|nccl|cuda)"
 )
-
-
-def _refuse_ranks(paddle: Any) -> None:
-    """Collectives between virtual GPUs do not exist: Paddle would call a null pointer."""
-    start = paddle.distributed.init_parallel_env
-
-    def init_parallel_env(*args: Any, **kwargs: Any) -> Any:
-        ranks = int(os.environ.get("PADDLE_TRAINERS_NUM", "1") or 1)
-        # Paddle's launcher chooses "xccl", the device's own collectives, for custom devices.
-        if ranks > 1 and os.environ.get("PADDLE_DISTRI_BACKEND", "auto") == "xccl":
-            raise NotImplementedError(
-                f"the virtual device is one GPU: it has no collectives for {ranks} ranks. "
-                "Start the script in one process."
-            )
-        return start(*args, **kwargs)
-
-    replace_everywhere("init_parallel_env", start, init_parallel_env)

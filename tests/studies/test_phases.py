@@ -402,6 +402,18 @@ def test_a_baseline_that_fails_stops_tuning(outcome: Outcome) -> None:
         assert "ppdet" in caught.value.message and "Traceback: boom" in caught.value.message
 
 
+def test_what_a_device_refuses_is_said_without_a_traceback() -> None:
+    def fail(proposal: Proposal) -> tuple[Outcome, str] | None:
+        return Outcome.unsupported_on_device, "NotImplementedError: no collectives for 2 ranks"
+
+    with pytest.raises(ScriptError) as caught:
+        drive(Simulated(fails=fail), virtual())
+    assert caught.value.slug == "baseline-failed" and caught.value.exit_code == EXIT_SCRIPT
+    assert "no collectives for 2 ranks" in caught.value.message
+    assert "Traceback" not in caught.value.message
+    assert "device that can do it" in str(caught.value.remedy)
+
+
 def test_amp_that_has_no_effect_never_wins() -> None:
     def no_effect(proposal: Proposal) -> tuple[Outcome, str] | None:
         if proposal.setting.is_mixed:
