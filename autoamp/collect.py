@@ -200,6 +200,7 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
         step_flops=end.get("step_flops"),
         dataset_restarts=int(end.get("dataset_restarts", 0)),
         caveats=tuple(paddle.get("caveats", ())) + tuple(f"hook: {x}" for x in main.faults),
+        step_bytes=end.get("step_bytes"),
     )
 
 

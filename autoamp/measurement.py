@@ -202,6 +202,8 @@ class Measurement:
     one: ``wall_s`` was spent there."""
     dataset_restarts: int = 0
     refused_writes: tuple[str, ...] = ()
+    step_bytes: float | None = None
+    """Bytes that its kernels read and write, counted there as well."""
     caveats: tuple[str, ...] = ()
 
     exit_code: int | None = None

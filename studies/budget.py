@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoamp.probes.facts import DeviceKind, Machine
+from autoamp.studies.prior import notes, ordered, prior_of
 from autoamp.studies.proposal import Options
 from autoamp.studies.session import proof_runs
 from autoamp.studies.space import FP32, TF32, allowed_precisions
@@ -70,6 +71,8 @@ def plan_line(
 ) -> str:
     """What would run, in a few lines, and about how long. Raises as ``allowed_precisions``."""
     precisions, excluded = allowed_precisions(machine, options)
+    prior = prior_of(machine)
+    precisions = ordered(prior, precisions, fp32_in_tf32=False)
     budget = Budget(trials=options.trials)
     virtual = machine.device.kind is DeviceKind.virtual
     names = [p.name for p in precisions]
@@ -84,6 +87,9 @@ def plan_line(
         "precisions  " + ", ".join(names),
         *(f"left out    {x.what}: {x.reason}" for x in excluded),
     ]
+    if prior is not None:
+        lines.append(f"order       {prior.sentence()}")
+        lines += [f"            {x}" for x in notes(prior, precisions, fp32_in_tf32=False)]
     steps = ["baseline (as written; FP32 as well if the script uses AMP)"]
     if budget.scan and any("float16" in name for name in mixed):
         steps.append("numerics scan (1)")

@@ -11,6 +11,7 @@ from autoamp.studies.budget import Budget
 from autoamp.studies.ceilings import MEMORY_OUTCOMES
 from autoamp.studies.drift import UNCHECKED_OUTCOMES
 from autoamp.studies.loss_scale import scale_window
+from autoamp.studies.prior import slow
 from autoamp.studies.proposal import Proposal, Skipped
 from autoamp.studies.score import NUMERIC_OUTCOMES, gradients_vanished, instability, standing
 from autoamp.studies.session import Session
@@ -35,13 +36,19 @@ def precisions_to_look_at(s: Session, budget: Budget) -> tuple[Precision, ...]:
     chosen = _by_promise(s)[: budget.looks(left)]
     for precision in every:
         if precision not in chosen:
-            s.skipped.append(Skipped(what=precision.name, reason="too few trials to look at it"))
+            s.skipped.append(Skipped(what=precision.name, reason=_too_few(s, precision)))
     return tuple(p for p in every if p in chosen)
 
 
+def _too_few(s: Session, precision: Precision) -> str:
+    in_tf32 = bool(s.as_written is not None and s.as_written.tf32_matmul)
+    why = slow(s.prior, precision.setting(None), fp32_in_tf32=in_tf32)
+    return "too few trials to look at it" + (f", and {why}" if why else "")
+
+
 def _by_promise(s: Session) -> list[Precision]:
-    """Where few trials are left TF32 pushes out no 16-bit type: it stands last, but second if
-    it was asked for by name."""
+    """As they stand in the space, where a kept roofline has put slow ones last. TF32 pushes out
+    no 16-bit type: it stands last, but second if it was asked for by name."""
     order = list(s.space.mixed)
     if TF32 in s.space.precisions:
         order.insert(1 if s.options.tf32 else len(order), TF32)

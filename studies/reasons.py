@@ -10,6 +10,7 @@ from autoamp.measurement import Measurement, OpCalls
 from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies.ceilings import NOT_CLIMBED, OUT_OF_TRIALS
 from autoamp.studies.confirm import Interval, is_gain
+from autoamp.studies.prior import limits
 from autoamp.studies.proposal import Choice, recipe
 from autoamp.studies.score import standing
 from autoamp.studies.space import TF32
@@ -71,6 +72,10 @@ def explain(
     else:
         headline, found = _keep_fp32(s, best, mixed, stopped)
         why.extend(found)
+    if verdict == "use":
+        why += limits(s.prior, s.fp32, best.setting)
+    if s.prior is not None:
+        why.append(s.prior.sentence())
     if stopped is not None:
         why.append(f"{stopped}: chosen from what was measured so far")
     return headline, tuple(dict.fromkeys(w for w in why if w))
@@ -173,6 +178,7 @@ def evidence(s: Session, mixed: Choice) -> list[str]:
             "twice the batch takes hardly more time: the step is bound by kernel launches, not "
             "by arithmetic"
         )
+    out += limits(s.prior, s.fp32, mixed.setting)
     busy = s.fp32.utilisation.gpu_percent
     if busy is not None and busy < 50:
         out.append(f"the GPU is busy only {busy:.0f} % of the time in FP32")

@@ -13,6 +13,7 @@ from autoamp.studies.ceilings import Ceiling, Curve, doomed, point
 from autoamp.studies.confirm import Interval, is_gain, modelled_ratio, single_runs_ratio
 from autoamp.studies.drift import DriftCheck
 from autoamp.studies.loss_scale import ScaleWindow
+from autoamp.studies.prior import Prior, prior_of
 from autoamp.studies.proposal import (
     COUNTED_PHASES,
     NUMERICS_FULL,
@@ -117,6 +118,8 @@ class Session:
         self.cut_short: str | None = None
         """Why fewer trials than asked for were run."""
         self.caveats: list[str] = []
+        self.prior: Prior | None = prior_of(machine)
+        """The kept roofline; None without one."""
         self._answers: dict[str, Measurement] = {}
         self._plain: dict[tuple[str, str], tuple[Setting, Measurement]] = {}
 

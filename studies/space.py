@@ -8,6 +8,7 @@ from autoamp.errors import MachineError
 from autoamp.measurement import Loader, Measurement, ScriptFacts
 from autoamp.probes.facts import DeviceKind, Machine, Verdict
 from autoamp.settings import Dtype, Level, Setting
+from autoamp.studies.prior import notes, ordered, prior_of
 from autoamp.studies.proposal import Options, Skipped
 
 MIN_STEPS_AN_EPOCH = 4
@@ -109,6 +110,8 @@ def build_space(
         if found is not None:
             precisions = tuple(p for p in precisions if p != TF32)
             exclusions = (Skipped(what=TF32.name, reason=found), *exclusions)
+    prior, in_tf32 = prior_of(machine), bool(baseline.tf32_matmul)
+    precisions = ordered(prior, precisions, fp32_in_tf32=in_tf32)
     own_batch = baseline.batch_size or _loader_batch(facts)
     batch_reason = _batch_reason(facts, own_batch, options)
     batch_free = batch_reason is None
@@ -124,7 +127,7 @@ def build_space(
         if options.batch_sizes is not None:
             batches, dropped = _fixed_batches(options.batch_sizes, own_batch, facts)
             exclusions += dropped
-    caveats = []
+    caveats = list(notes(prior, precisions, fp32_in_tf32=in_tf32))
     if facts.optimizer_has_master_weights is False and any(
         p.level is Level.O2 for p in precisions
     ):

@@ -167,7 +167,7 @@ def test_planning_mode_times_without_computing(tmp_path: Path) -> None:
     m = trial(tmp_path, SCRIPTS / "raw_step_update.py", numerics=False)
     assert m.outcome is Outcome.ok
     assert m.numerics_label is Label.not_computed
-    assert m.throughput_samples_per_s and m.step_flops
+    assert m.throughput_samples_per_s and m.step_flops and m.step_bytes
 
 
 def test_scan_reads_gradient_exponents(tmp_path: Path) -> None:

@@ -75,8 +75,9 @@ class DeviceHooks:
             return float(self.virtual.clock_s())
         return time.perf_counter()
 
-    def flops(self) -> float | None:
-        """Floating-point operations counted so far; None where nothing counts them."""
+    def work(self) -> tuple[float, float] | None:
+        """Floating-point operations and bytes of memory traffic counted so far; None where
+        nothing counts them."""
         if self.virtual is None:
             return None
         return float(sum(row.flops for row in self.virtual.op_report()))

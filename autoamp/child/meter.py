@@ -53,7 +53,7 @@ class Meter:
         self._read: list[tuple[int, float]] = []
         self._window_start: float | None = None
         self._wall_start = 0.0
-        self._flops_start: float | None = None
+        self._work_start: tuple[float, float] | None = None
         self._block_start = 0.0
         self._block_samples = 0
         self._block_end = 0
@@ -318,7 +318,7 @@ class Meter:
         self._wall_start = time.perf_counter()
         self._window_start = self._block_start = session.device.clock_s()
         self._wait_at_start = session.loaders.wait_s
-        self._flops_start = session.device.flops()
+        self._work_start = session.device.work()
         self._block_steps = max(1, math.ceil(plan.min_steps / plan.blocks))
         self._block_end = self.steps + self._block_steps
         session.events.emit("window_start", step=self.steps)
@@ -399,7 +399,7 @@ class Meter:
             "blocks": self._blocks,
             "window_wall_s": wall,
             "data_wait_s": loaders.wait_s - self._wait_at_start,
-            "step_flops": self._step_flops(),
+            **self._step_work(),
             "tf32": self._session.tf32.seen(),
             "losses": self._read,
             "skipped_steps": self.skipped,
@@ -410,12 +410,13 @@ class Meter:
             "modules": user_modules(),
         }
 
-    def _step_flops(self) -> float | None:
+    def _step_work(self) -> dict[str, float | None]:
         steps = sum(block[2] for block in self._blocks)
-        now = self._session.device.flops()
-        if now is None or self._flops_start is None or not steps:
-            return None
-        return (now - self._flops_start) / steps
+        now = self._session.device.work()
+        if now is None or self._work_start is None or not steps:
+            return {"step_flops": None, "step_bytes": None}
+        flops, moved = (b - a for a, b in zip(self._work_start, now, strict=True))
+        return {"step_flops": flops / steps, "step_bytes": moved / steps}
 
     def _end_trial(self, reason: str) -> None:
         self._ended = True

@@ -15,7 +15,9 @@ from autoamp.probes.facts import DeviceKind, Machine, Severity
 from autoamp.report import plan as plan_report
 from autoamp.report.text import bytes_text, ratio_text, scale_text, seconds_text
 from autoamp.settings import Level
+from autoamp.studies import storage_url
 from autoamp.studies.plan_table import PlanRow
+from autoamp.studies.prior import prior_of
 from autoamp.studies.proposal import NUMERICS_FULL, Proposal
 from autoamp.studies.records import Study
 from autoamp.tune import Request
@@ -73,7 +75,8 @@ class View:
         if self._compact:
             return
         state = "new" if new else "continued"
-        self.say(f"autoamp {__version__}  study {study.name} ({state}) in {request.storage}")
+        shown = storage_url.address(request.storage)
+        self.say(f"autoamp {__version__}  study {study.name} ({state}) in {shown}")
         self.say("")
         if machine.device.kind is DeviceKind.virtual:
             self.say(banner(machine, ratio_band))
@@ -82,6 +85,9 @@ class View:
                 self.say(f"{problem.severity}: {problem.sentence} {problem.remedy}")
         self.say("machine   " + machine_line(machine))
         self.say("          " + verdict_line(machine))
+        prior = prior_of(machine)
+        if prior is not None:
+            self.say("          " + prior.sentence())
         self.say(f"script    {request.target.shown}")
 
     def facts(self, facts: ScriptFacts, baseline: Measurement) -> None:
