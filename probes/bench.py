@@ -10,8 +10,10 @@ from autoamp.measurement import Label, Utilisation
 from autoamp.probes.facts import Device, DeviceKind, Machine, MatmulRate, Roofline
 from autoamp.probes.paddle_child import ask
 from autoamp.probes.peaks import peaks
+from autoamp.probes.rules import is_nvidia
 from autoamp.probes.sampler import Sampler
 from autoamp.probes.virtual import virtual_device
+from autoamp.settings import Dtype, Level
 
 TIMEOUT_S = 300.0
 
@@ -23,7 +25,7 @@ def bench(machine: Machine, environment: Mapping[str, str]) -> Roofline:
     virtual device's. Raises MachineError ``paddle-child-failed``.
     """
     device = machine.device
-    question: dict[str, Any] = {"device": device.paddle_name}
+    question: dict[str, Any] = {"device": device.paddle_name, "skip": left_out(machine)}
     if device.kind is DeviceKind.gpu:
         # The environment shows the child this GPU alone.
         question["device"] = "gpu:0"
@@ -44,6 +46,19 @@ def bench(machine: Machine, environment: Mapping[str, str]) -> Roofline:
     finally:
         sampler.stop()
     return roofline(machine, answer, seen, datetime.now(timezone.utc))
+
+
+def left_out(machine: Machine) -> dict[str, str]:
+    """Dtypes that are not measured, with the reason: what the device does not have would be
+    measured as something else under its name."""
+    out = {}
+    knob = machine.knob("tf32")
+    if knob is not None and not knob.available:
+        out["tf32"] = knob.reason
+    verdict = machine.verdict(Level.O1, Dtype.bfloat16)
+    if is_nvidia(machine.device) and verdict is not None and not verdict.allowed:
+        out["bfloat16"] = verdict.reason
+    return out
 
 
 def played(device: Device) -> wire.VirtualDevice:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -29,8 +30,17 @@ def folder() -> Path:
     return Path(base) / "autoamp" / "roofline"
 
 
+def subject(identity: Identity) -> Identity:
+    """What a roofline is of: the rates of a virtual device depend neither on the memory it is
+    given nor on whether values are computed, which are part of a study's identity."""
+    if not identity.device.startswith("virtual:"):
+        return identity
+    return replace(identity, device=identity.device.partition(",")[0], memory_gib=None)
+
+
 def path_of(identity: Identity) -> Path:
     """The file for a machine and device."""
+    identity = subject(identity)
     key = hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:16]
     return folder() / f"{key}.json"
 
@@ -39,7 +49,8 @@ def save(identity: Identity, roofline: Roofline) -> Path:
     """Keep ``roofline``; raises OSError if the folder cannot be written."""
     path = path_of(identity)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = msgspec.json.encode(Kept(schema=SCHEMA, identity=identity, roofline=roofline))
+    kept = Kept(schema=SCHEMA, identity=subject(identity), roofline=roofline)
+    text = msgspec.json.encode(kept)
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "wb") as f:
         f.write(msgspec.json.format(text, indent=1) + b"\n")
@@ -53,4 +64,4 @@ def load(identity: Identity) -> Roofline | None:
         kept = msgspec.json.decode(path_of(identity).read_bytes(), type=Kept)
     except (OSError, msgspec.MsgspecError, ValueError):
         return None
-    return kept.roofline if kept.schema == SCHEMA and kept.identity == identity else None
+    return kept.roofline if kept.schema == SCHEMA and kept.identity == subject(identity) else None

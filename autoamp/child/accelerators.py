@@ -1,5 +1,6 @@
 """Asks Paddle which accelerators it sees and what its AMP does on them; runs in a child."""
 
+import re
 import warnings
 from typing import Any
 
@@ -99,9 +100,28 @@ def title(paddle: Any, name: str, absent: dict[str, str]) -> str:
         return name
 
 
+KINDS = (
+    # Signs in Paddle's texts (enforce.h, kernel_factory.cc, the allocators, CUDA's own), in small
+    # letters; what they mean; and whether the text has more to tell.
+    (("is not registered",), "Paddle has no kernel for this dtype on this device", False),
+    (("resourceexhausted", "out of memory", "fail to alloc"), "not enough free memory", False),
+    (("cudnn", "cublas"), "a CUDA library failed, do driver and wheel fit?", True),
+    (("cuda error", "cudaerror"), "CUDA failed, do driver and wheel fit?", True),
+    (("unimplemented", "not support"), "Paddle does not do this on this device", True),
+)
+
+
 def reason(error: Exception) -> str:
-    """The line that says what happened: Paddle frames it in stacks, rulers and hints."""
-    lines = [x.strip() for x in str(error).splitlines() if any(c.isalnum() for c in x)]
+    """What happened, in a sentence: Paddle frames it in stacks, rulers and hints."""
+    text = str(error)
+    lines = [x.strip() for x in text.splitlines() if any(c.isalnum() for c in x)]
+    hints = [x.removeprefix("[Hint:").rstrip("]").strip() for x in lines if x.startswith("[Hint")]
     plain = [x for x in lines if not x.startswith(("[Hint", "[operator", "--"))]
     named = [x for x in plain if "Error" in x or x.startswith("(")]
-    return (named or plain or lines or [type(error).__name__])[-1][:300]
+    found = (named or plain or hints or [""])[-1]
+    # "(InvalidArgument) text. (at file.cc:12)": the middle is the sentence.
+    found = re.sub(r"^\(\w+\) ", "", re.sub(r"\s*\(at [^()]*\)\s*$", "", found))[:300]
+    for signs, meaning, more in KINDS:
+        if any(sign in text.lower() for sign in signs):
+            return f"{meaning}: {found}" if more and found else meaning
+    return found or type(error).__name__

@@ -17,6 +17,7 @@ class Bench:
 
     def __init__(self, paddle: Any, question: dict[str, Any]) -> None:
         self.paddle = paddle
+        self.question = question
         self.device: str = question["device"]
         self.small: bool = self.device == "cpu"
         self.absent: dict[str, str] = {}
@@ -79,11 +80,15 @@ class Bench:
     def matmuls(self) -> list[dict[str, Any]]:
         """Every dtype at every size; TF32 is float32 with Paddle's switch on."""
         core = self.paddle.base.core
+        skip: dict[str, str] = self.question.get("skip", {})
         switch = getattr(core, "set_cublas_switch", None)
         found = []
         for dtype in ("float32", "tf32", "float16", "bfloat16"):
-            if dtype == "tf32" and (self.small or switch is None):
-                self.absent["tf32"] = "no TF32 on this device"
+            why = skip.get(dtype)
+            if why is None and dtype == "tf32" and switch is None:
+                why = "this Paddle has no switch for it"
+            if why is not None:
+                self.absent[dtype] = why
                 continue
             if switch is not None:
                 switch(dtype == "tf32")
@@ -110,7 +115,7 @@ class Bench:
     def host_to_device(self) -> float:
         """Bytes per second from a NumPy array to the device."""
         if self.small:
-            raise RuntimeError("the CPU is its own host")
+            raise RuntimeError("a CPU is its own host")
         import numpy
 
         array = numpy.ones(64 * 2**18, dtype="float32")

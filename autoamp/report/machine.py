@@ -199,8 +199,9 @@ def _knob_answer(knob: KnobVerdict) -> Text:
     return Text("yes", style="green") if knob.available else Text("no", style="red")
 
 
-def roofline_table(roofline: Roofline) -> Table:
-    """What ``--bench`` found, against the catalogue's peaks where they are known."""
+def roofline_table(roofline: Roofline) -> Group:
+    """What ``--bench`` found, against the catalogue's peaks where they are known; below it what
+    was not measured, and why."""
     table = Table(
         title=f"roofline of {roofline.device}, {roofline.label} {roofline.taken_at}",
         title_justify="left",
@@ -214,7 +215,7 @@ def roofline_table(roofline: Roofline) -> Table:
     for product in roofline.matmuls:
         table.add_row(
             matmul_text(product),
-            f"{product.flops_per_s / 1e12:.3g} TFLOP/s",
+            flops_text(product.flops_per_s),
             _share(product.share_of_peak),
         )
     if roofline.copy_bytes_per_s is not None:
@@ -228,8 +229,7 @@ def roofline_table(roofline: Roofline) -> Table:
         table.add_row("copy host to device", rate, "")
     if roofline.launch_s is not None:
         table.add_row("one small kernel", f"{roofline.launch_s * 1e6:.3g} us", "")
-    for name, reason in roofline.absent.items():
-        table.add_row(name, "-", reason)
+    absent = [Text(f"{name}: not measured: {why}") for name, why in roofline.absent.items()]
     conditions = []
     if roofline.sm_clock_mhz is not None:
         conditions.append(f"SM clock {roofline.sm_clock_mhz:.0f} MHz on average")
@@ -239,7 +239,14 @@ def roofline_table(roofline: Roofline) -> Table:
         conditions.append("throttled: " + ", ".join(roofline.throttle_reasons))
     if conditions:
         table.caption = " · ".join(conditions)
-    return table
+    return Group(table, *absent)
+
+
+def flops_text(flops_per_s: float) -> str:
+    """``48 TFLOP/s``, ``9.1 GFLOP/s``."""
+    if flops_per_s < 1e11:
+        return f"{flops_per_s / 1e9:.3g} GFLOP/s"
+    return f"{flops_per_s / 1e12:.3g} TFLOP/s"
 
 
 def matmul_text(product: MatmulRate) -> str:

@@ -6,6 +6,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autoamp.errors import MachineError
 from autoamp.probes import catalogue
@@ -83,7 +85,7 @@ def test_name_memory_and_dtypes_are_paddles_own() -> None:
     assert first.memory_total_bytes == 64 * 2**30
     assert first.allowed_dtypes == ("float16",)
     assert second.allowed_dtypes is None
-    assert second.absent["allowed_dtypes"] == "(External) device 1 does not answer."
+    assert second.absent["allowed_dtypes"] == "device 1 does not answer."
     # No index in Paddle's list, no name, no memory: each absent value says why.
     assert (third.paddle_name, third.name) == ("mlu:0", "mlu:0")
     assert third.memory_total_bytes is None
@@ -184,3 +186,54 @@ def test_a_registered_custom_device_is_found_by_the_real_paddle() -> None:
     # Its type is not on Paddle's list for bfloat16.
     assert found.allowed_dtypes == ("float16",)
     assert accelerators(sys.executable, "npu", environment=environment) == ()
+
+
+FRAME = "\n--------------------------------------\nC++ Traceback (most recent call last):\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "(NotFound) The kernel with key (CPU, Undefined(AnyLayout), float16) of kernel "
+            "`matmul` is not registered. Selected wrong DataType `float16`.\n  [Hint: Expected "
+            "kernel_iter != iter->second.end(), but received it.] (at kernel_factory.cc:252)",
+            "Paddle has no kernel for this dtype on this device",
+        ),
+        (
+            "\n\nOut of memory error on GPU 0. Cannot allocate 512MB on GPU 0.\n  [Hint: x]",
+            "not enough free memory",
+        ),
+        (
+            "(External) CUDNN error(8), CUDNN_STATUS_EXECUTION_FAILED. \n  [Hint: y] (at c.cc:1)",
+            "a CUDA library failed, do driver and wheel fit?: "
+            "CUDNN error(8), CUDNN_STATUS_EXECUTION_FAILED.",
+        ),
+        (
+            FRAME + "(External) CUDA error(700), an illegal memory access. (at g.cc:3)",
+            "CUDA failed, do driver and wheel fit?: CUDA error(700), an illegal memory access.",
+        ),
+        (
+            "(InvalidArgument) The axis is 3. (at paddle/phi/a.cc:12)\n  [operator < x > error]",
+            "The axis is 3.",
+        ),
+        (
+            "  [Hint: Expected a == b, but received a:1 != b:2.]",
+            "Expected a == b, but received a:1 != b:2.",
+        ),
+        ("", "RuntimeError"),
+        ("plain words", "plain words"),
+    ],
+)
+def test_paddles_texts_become_sentences(text: str, said: str) -> None:
+    from autoamp.child.accelerators import reason
+
+    assert reason(RuntimeError(text)) == said
+
+
+@given(st.text(max_size=200))
+def test_a_reason_is_one_line_and_no_hint(text: str) -> None:
+    from autoamp.child.accelerators import reason
+
+    found = reason(RuntimeError(text))
+    assert found and "\n" not in found and not found.startswith("[Hint:")

@@ -83,7 +83,7 @@ def test_a_gpu_is_shown_to_the_child_alone(monkeypatch: pytest.MonkeyPatch) -> N
     ((module, question, given_environment),) = asked
     assert module == "autoamp.child.bench"
     # Alone in its environment, the second GPU is the child's first.
-    assert question == {"device": "gpu:0"}
+    assert question == {"device": "gpu:0", "skip": bench.left_out(found)}
     assert given_environment["CUDA_VISIBLE_DEVICES"] == found.device.uuid
 
 
@@ -101,6 +101,23 @@ def test_a_virtual_device_is_asked_without_computing(monkeypatch: pytest.MonkeyP
     assert roofline.sm_clock_mhz is None
     assert questions[0]["device"] == "virtual"
     assert questions[0]["virtual"]["numerics"] is False
+
+
+@pytest.mark.parametrize(
+    ("alias", "skipped"),
+    [
+        ("v100-16gb", {"tf32", "bfloat16"}),
+        ("t4", {"tf32", "bfloat16"}),
+        ("p100-sxm2", {"tf32", "bfloat16"}),
+        ("a100-40gb", set()),
+    ],
+)
+def test_what_the_gpu_has_not_is_not_measured_as_something_else(
+    alias: str, skipped: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = machine_files.assembled(monkeypatch, fake_nvml.load("no-gpu"), f"virtual:{alias}")
+    left = bench.left_out(found)
+    assert set(left) == skipped and all(left.values())
 
 
 @given(

@@ -48,6 +48,16 @@ def test_another_machine_has_its_own(field: str) -> None:
     assert roofline_store.load(other) is None
 
 
+@pytest.mark.parametrize("options", [",numerics=off", ",memory=4GiB", ",memory=4GiB,numerics=off"])
+def test_the_rates_of_a_virtual_gpu_are_those_of_its_model(options: str) -> None:
+    plain = replace(IDENTITY, device="virtual:t4")
+    roofline_store.save(plain, ROOFLINE)
+    assert roofline_store.load(replace(plain, device=f"virtual:t4{options}", memory_gib=4))
+    assert roofline_store.load(replace(plain, device=f"virtual:a10{options}")) is None
+    # A real GPU's memory tells its models apart.
+    assert roofline_store.load(replace(IDENTITY, device="t4")) is None
+
+
 @pytest.mark.parametrize("damage", [b"", b"{", b"null", b"[]", b"{}", b"\xff\xfe"])
 def test_a_broken_file_is_no_roofline(damage: bytes) -> None:
     path = roofline_store.save(IDENTITY, ROOFLINE)
