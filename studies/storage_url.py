@@ -55,6 +55,12 @@ def parse(url: str) -> StorageUrl:
     raise _unknown(url, None)
 
 
+def address(url: str) -> str:
+    """``url`` as it may be printed: as given, without its password."""
+    found = parse(url)
+    return found.shown if found.sqlite_path is None else url
+
+
 def is_network_path(folder: str) -> bool:
     """True if ``folder`` lies on a file system shared over a network."""
     try:

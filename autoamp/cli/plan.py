@@ -67,7 +67,7 @@ def plan(
     from autoamp.report import live
     from autoamp.report import plan as report
     from autoamp.settings import Level
-    from autoamp.studies import plan_table
+    from autoamp.studies import plan_table, storage_url
     from autoamp.studies.proposal import Options
     from autoamp.tune import Interrupted, Request
 
@@ -116,4 +116,4 @@ def plan(
     for line in report.lines(table):
         view.say(line)
     view.say("")
-    view.say(f"Each GPU is a study in {storage}: autoamp studies list")
+    view.say(f"Each GPU is a study in {storage_url.address(storage)}: autoamp studies list")

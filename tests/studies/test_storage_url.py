@@ -99,3 +99,15 @@ def test_network_file_systems(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
         for p in ("/", "/my home", "/my home/a", "/my home/scratch", "/my homeless")
     ]
     assert found == [False, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("url", "printed"),
+    [
+        ("sqlite:///autoamp.db", "sqlite:///autoamp.db"),
+        ("postgresql://me:secret@db/x", "postgresql://me:***@db/x"),
+        ("postgresql+psycopg://me@db/x?password=secret", "postgresql://me@db/x?password=***"),
+    ],
+)
+def test_an_address_is_printed_without_its_password(url: str, printed: str) -> None:
+    assert storage_url.address(url) == printed
