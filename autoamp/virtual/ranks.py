@@ -33,6 +33,10 @@ def install(paddle: Any) -> None:
     _guard_initialisation(paddle)
 
 
+def _list(text: Any) -> list[str]:
+    return [x.strip() for x in str(text or "").split(",") if x.strip()]
+
+
 def _nodes(text: Any) -> int:
     # "2", or "2:4" for an elastic job.
     first = str(text or "1").split(":")[0]
@@ -41,10 +45,18 @@ def _nodes(text: Any) -> int:
 
 def launched_ranks(arguments: Any) -> int:
     """Ranks that ``python -m paddle.distributed.launch`` would start with these arguments."""
-    devices = [x for x in str(getattr(arguments, "devices", None) or "").split(",") if x]
-    ranks = int(getattr(arguments, "nproc_per_node", None) or 0) or len(devices) or 1
+    ranks = int(getattr(arguments, "nproc_per_node", None) or 0)
+    ranks = ranks or len(_list(getattr(arguments, "devices", None))) or 1
     trainers = int(getattr(arguments, "trainer_num", None) or 0)
     return max(ranks, trainers) * _nodes(getattr(arguments, "nnodes", None))
+
+
+def _refuse_index(devices: Any) -> None:
+    if _list(devices) not in ([], ["0"]):
+        raise NotImplementedError(
+            f"the virtual device ({DEVICE_TYPE}) is one GPU, number 0, and does not support "
+            f"--devices {devices}. Launch with --devices 0."
+        )
 
 
 def _guard_launcher() -> None:
@@ -60,23 +72,27 @@ def _guard_launcher() -> None:
             launched_ranks(self.args),
             "Launch one: --nproc_per_node 1, or --devices 0, and --nnodes 1.",
         )
+        _refuse_index(getattr(self.args, "devices", None))
 
     module.Context.__init__ = checked
 
 
 def _guard_old_launcher() -> None:
-    # python -m paddle.distributed.fleet.launch runs as __main__ and imports this by name.
+    """``python -m paddle.distributed.fleet.launch``, which runs as ``__main__``."""
     module: Any = sys.modules.get("paddle.distributed.fleet.launch_utils")
     if module is None:
         return
-    start = module.start_local_trainers
 
-    @functools.wraps(start)
-    def checked(cluster: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse(int(cluster.trainers_nranks()), "Launch one: --gpus 0, without --ips.")
-        return start(cluster, *args, **kwargs)
+    def devices(arguments: Any) -> Any:
+        """The one GPU for the one process; Paddle's own function looks for CUDA's."""
+        gpus = getattr(arguments, "gpus", None)
+        ranks = int(getattr(arguments, "nproc_per_node", None) or 0) or len(_list(gpus)) or 1
+        ranks *= len(_list(getattr(arguments, "ips", None))) or 1
+        refuse(ranks, "Launch one: --gpus 0, without --ips of other machines.")
+        _refuse_index(gpus)
+        return module.DeviceMode.GPU, [0]
 
-    replace_everywhere("start_local_trainers", start, checked)
+    module.get_device_proc_info = devices
 
 
 def _on_virtual(paddle: Any) -> bool:
