@@ -12,7 +12,7 @@ from autoamp.studies.ceilings import MEMORY_OUTCOMES, align
 from autoamp.studies.proposal import NUMERICS_FULL, NUMERICS_PLANNING, Proposal
 from autoamp.studies.score import NUMERIC_OUTCOMES
 from autoamp.studies.session import Session
-from autoamp.studies.space import FP32, build_space
+from autoamp.studies.space import FP32, build_space, tunable_loaders
 
 Steps = Generator[Proposal, Measurement, None]
 
@@ -34,8 +34,11 @@ def baseline(s: Session) -> Steps:
             )
     if first.ok and not first.throughput_samples_per_s:
         first = replace(first, outcome=Outcome.too_few_steps, reason="no step could be timed")
+    failed = None if first.ok else first
+    if first.outcome is Outcome.out_of_memory:
+        first = yield from _smaller(s, first)
     if not first.ok:
-        raise baseline_failed(first, "as written")
+        raise baseline_failed(failed or first, "as written")
     s.as_written = first
     s.facts = first.facts or ScriptFacts()
     s.space = build_space(s.machine, first, s.facts, s.options)
@@ -50,6 +53,34 @@ def baseline(s: Session) -> Steps:
         return
     s.fp32_reason = "no run was left for FP32"
     yield from _fp32(s, setting)
+    if failed is not None and s.fp32 is None:
+        # Neither what runs today nor FP32 fits: there is nothing to compare with.
+        raise baseline_failed(failed, "as written")
+
+
+def _smaller(s: Session, failed: Measurement) -> Generator[Proposal, Measurement, Measurement]:
+    """The script as written at the first halved batch that fits; ``failed`` if none does."""
+    loaders = tunable_loaders(failed.facts) if failed.facts is not None else ()
+    own = loaders[0].batch_size if loaders else None
+    if own is None or s.options.keep_batch:
+        return failed
+    batch = own
+    while s.left > 1 and (batch := align(batch / 2)) >= 1:
+        setting = replace(AS_WRITTEN, batch_size=batch)
+        run = yield from s.run(Phase.baseline, setting, why="its own batch does not fit")
+        if run.outcome is Outcome.out_of_memory:
+            continue
+        if not run.ok:
+            return failed
+        s.script_batch, s.as_written_setting = own, setting
+        reason = f"its own batch size {own} does not fit this device"
+        s.rule_out(AS_WRITTEN, reason)
+        s.caveats.append(
+            f"as written: {reason}; it was run at batch {batch} instead, and that is what "
+            "everything is compared with"
+        )
+        return run
+    return failed
 
 
 def _amp_works(s: Session) -> bool:

@@ -78,6 +78,8 @@ def result_of(s: Session, picks: Picks, stopped: str | None) -> Result:
         default_reason=default_reason,
         caveats=tuple(dict.fromkeys(s.caveats + reasons.caveats(s, best_choice, stopped))),
         stopped=stopped,
+        as_written_setting=s.as_written_setting,
+        script_batch=s.script_batch or s.space.own_batch,
     )
 
 

@@ -77,7 +77,7 @@ def pick(s: Session) -> Picks:
 
 def own_reference(s: Session, reference: Candidate) -> Candidate:
     """What may stay at the script's own batch: FP32 there, else the script as written."""
-    if reference.setting.is_as_written or s.fp32_reason is None:
+    if reference.setting.is_as_written or s.fp32_reason is None or s.script_batch is not None:
         return reference
     assert s.as_written is not None
     return s.candidate(Setting(), s.as_written)

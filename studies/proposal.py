@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from autoamp.errors import UsageError
 from autoamp.measurement import Measurement, Phase, Scan, ScriptFacts
 from autoamp.probes.facts import Machine
-from autoamp.settings import Dtype, Level, Setting
+from autoamp.settings import AS_WRITTEN, Dtype, Level, Setting
 
 if TYPE_CHECKING:
     from autoamp.studies.ceilings import Ceiling
@@ -203,6 +203,10 @@ class Result:
     caveats: tuple[str, ...]
     stopped: str | None
     """Why the search ended early; None if it ran to its end."""
+    as_written_setting: Setting = AS_WRITTEN
+    """The script as written, at a smaller batch where its own does not fit."""
+    script_batch: int | None = None
+    """The script's own batch size, also where it does not fit."""
 
     @property
     def counted_trials(self) -> int:

@@ -65,14 +65,14 @@ def build(
         default_reason=result.default_reason,
         best=_recommended(result, result.best),
         at_your_batch=_recommended(result, result.at_your_batch),
-        as_written=measured(Setting(), (result.as_written,), (), total),
+        as_written=measured(result.as_written_setting, (result.as_written,), (), total),
         fp32=fp32,
         fp32_reason=result.fp32_reason,
         mixed=None if result.mixed is None else _recommended(result, result.mixed),
         drift=tuple(_drift(x) for x in result.drift),
         scan=_scan(result),
         learning_rate_advice=learning_rate_advice(
-            result.space.own_batch, result.best.setting.batch_size
+            result.script_batch, result.best.setting.batch_size
         ),
         caveats=result.caveats,
         labels={name: LABELS[name] for name in sorted(_labels_used(result))},

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from autoamp.measurement import Measurement, Phase, Scan, ScriptFacts
 from autoamp.probes.facts import DeviceKind, Machine
-from autoamp.settings import Setting
+from autoamp.settings import AS_WRITTEN, Setting
 from autoamp.studies.ceilings import Ceiling, Curve, doomed, point
 from autoamp.studies.confirm import Interval, is_gain, modelled_ratio, single_runs_ratio
 from autoamp.studies.drift import DriftCheck
@@ -98,6 +98,10 @@ class Session:
         self._space: Space | None = None
         self.as_written: Measurement | None = None
         self.as_written_is_fp32 = False
+        self.as_written_setting = AS_WRITTEN
+        """How ``as_written`` was run: at a smaller batch where the script's own does not fit."""
+        self.script_batch: int | None = None
+        """The script's own batch size where that does not fit; None: it is ``space.own_batch``."""
         self.fp32: Measurement | None = None
         self.fp32_setting: Setting | None = None
         self.fp32_reason: str | None = None

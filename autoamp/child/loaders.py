@@ -195,7 +195,12 @@ class LoaderHooks:
     def facts(self) -> list[dict[str, Any]]:
         """Training loaders, with a reason where the batch size cannot be changed."""
         out = []
-        for record in self.fed.values():
+        records = list(self.fed.values())
+        if not records and self._last is not None:
+            # A script that fails in its first step: what delivered last was about to feed it.
+            delivered = self._last["delivered"] or 0
+            records = [{**self._last["about"], "delivered_max": delivered}]
+        for record in records:
             about = dict(record)
             delivered = about.pop("delivered_max")
             wanted = about["batch_size"]

@@ -426,9 +426,13 @@ class Meter:
 
     def _script_ended(self) -> None:
         """The script ran to its own end (or failed) before the wanted steps."""
-        if self._ended or self._primary is None:
+        if self._ended:
             return
         self._ended = True
+        if self._primary is None:
+            if self._session.is_trial:
+                self._session.events.emit("unstepped", facts=self._script_facts())
+            return
         try:
             self._read_losses()
             if self._window_start is not None and self._block_samples:

@@ -154,10 +154,11 @@ def _batch_lines(rec: Recommendation) -> list[str]:
             text = "FP32 stays the best"
         elif own.against_fp32.value is not None:
             text += f" gives {_ratio(own.against_fp32, basis=False)}"
-        out.append(
-            f"  at your own batch {_plain(own.measured.batch_size)}: {text} "
-            "(autoamp run --keep-batch)"
-        )
+        at = "at your own batch"
+        if rec.as_written.setting.batch_size is not None:
+            # The script's own does not fit.
+            at = "at batch"
+        out.append(f"  {at} {_plain(own.measured.batch_size)}: {text} (autoamp run --keep-batch)")
     if rec.default == "at_your_batch":
         out.append(f"  autoamp run takes the setting at your own batch: {rec.default_reason}")
     return out

@@ -751,3 +751,64 @@ def test_choice_first_is_the_first_run() -> None:
     assert choice.first is choice.runs[0]
     assert math.isfinite(choice.first.throughput_samples_per_s or math.nan)
     assert replace(choice, confirmed=False).confirmed is False
+
+
+class TestOwnBatchDoesNotFit:
+    """A script whose own batch is too large for the device is tuned from the one that fits."""
+
+    @pytest.mark.parametrize("amp", [None, Setting(amp_level=Level.O1, dtype=Dtype.float16)])
+    @pytest.mark.parametrize("on_virtual", [False, True])
+    def test_the_search_starts_at_the_halved_batch(
+        self, amp: Setting | None, on_virtual: bool
+    ) -> None:
+        own = 512
+        simulated = Simulated(own_batch=own, script_amp=amp, virtual=on_virtual)
+        done = drive(simulated, virtual() if on_virtual else t4())
+        result = done.result
+        assert simulated.memory(Setting()) > simulated.capacity
+        fitting = result.as_written_setting.batch_size
+        assert fitting is not None and own % fitting == 0 and fitting < own
+        assert result.script_batch == own
+        assert result.as_written.ok and result.fp32 is not None
+        assert any("does not fit this device" in x for x in result.caveats)
+        # Never what does not fit, and never "as written", which would run at its own batch.
+        for choice in (result.best, result.at_your_batch):
+            assert not choice.setting.is_as_written
+            assert choice.setting.amp_level is not None
+            assert choice.first.ok
+        assert result.best.setting.is_mixed
+
+    def test_a_larger_batch_may_be_reached_in_another_precision(self) -> None:
+        simulated = Simulated(own_batch=192)
+        assert simulated.memory(Setting()) > simulated.capacity
+        result = drive(simulated).result
+        assert result.best.setting.batch_size is not None
+        assert result.best.setting.batch_size >= 192
+
+    @pytest.mark.parametrize(
+        "simulated",
+        [
+            Simulated(own_batch=512, tunable=False),
+            Simulated(own_batch=512, has_loader=False),
+            Simulated(own_batch=512, bytes_per_sample={"O0": 16 * GIB, "O1": 1, "O2": 1}),
+        ],
+        ids=["batch cannot be set", "no loader", "not even one sample"],
+    )
+    def test_where_nothing_fits_the_error_is_about_memory(self, simulated: Simulated) -> None:
+        with pytest.raises(ScriptError) as error:
+            drive(simulated)
+        assert error.value.slug == "baseline-out-of-memory"
+
+    def test_keep_batch_forbids_it(self) -> None:
+        with pytest.raises(ScriptError) as error:
+            drive(Simulated(own_batch=512), options=Options(keep_batch=True))
+        assert error.value.slug == "baseline-out-of-memory"
+
+    @pytest.mark.parametrize("trials", [1, 2, 3, 4])
+    def test_few_trials_end_in_an_answer_or_the_error(self, trials: int) -> None:
+        try:
+            result = drive(Simulated(own_batch=512), options=Options(trials=trials)).result
+        except ScriptError as error:
+            assert error.slug == "baseline-out-of-memory"
+        else:
+            assert result.best.first.ok
