@@ -137,7 +137,9 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
     if throughput and len(rates) > 1:
         spread = (max(rates) - min(rates)) / 2 / throughput
     memory = end.get("memory", {})
-    facts = _facts(end)
+    facts = _facts(end) or _facts(main.values.get("unstepped", {}))
+    if facts is not None and not end.get("steps"):
+        facts = replace(facts, partial=True)
     virtual = plan.virtual is not None
     planning = plan.virtual is not None and not plan.virtual.numerics
     wall = float(end.get("window_wall_s") or 0.0)
@@ -172,6 +174,8 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
         ),
         memory_allocated_peak_bytes=memory.get("allocated_peak_bytes"),
         memory_reserved_peak_bytes=memory.get("reserved_peak_bytes"),
+        memory_overhead_bytes=memory.get("overhead_bytes"),
+        memory_workspace_bytes=memory.get("workspace_bytes"),
         memory_reason=memory.get("reason"),
         losses=() if planning else tuple(v for _, v in losses),
         loss_steps=() if planning else tuple(s for s, _ in losses),
@@ -198,9 +202,9 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
         tf32_matmul=tf32.get("tf32_matmul"),
         tf32_conv=tf32.get("tf32_conv"),
         step_flops=end.get("step_flops"),
+        step_bytes=end.get("step_bytes"),
         dataset_restarts=int(end.get("dataset_restarts", 0)),
         caveats=tuple(paddle.get("caveats", ())) + tuple(f"hook: {x}" for x in main.faults),
-        step_bytes=end.get("step_bytes"),
     )
 
 

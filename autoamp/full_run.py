@@ -22,6 +22,7 @@ from autoamp.studies import recommend, script_identity
 from autoamp.studies.recommendation import Recommendation, Recommended
 from autoamp.virtual import build as virtual_build
 from autoamp.virtual import device as virtual_device
+from autoamp.virtual.overhead import with_overhead
 
 EXIT_OWN_FAILURE = 125
 """``run`` passes the script's codes through and keeps 125 to 127 for itself, as env(1) does."""
@@ -162,7 +163,10 @@ def run(full: FullRun, config: Recommendation, say: Callable[[str], None]) -> in
     extra: Mapping[str, str] = visible.child_environment(device) if full.device_asked else {}
     if device.kind is DeviceKind.virtual:
         assert device.model is not None and device.memory_total_bytes is not None
-        virtual = probes_virtual.virtual_device(device.model, device.memory_total_bytes, True)
+        virtual = with_overhead(
+            probes_virtual.virtual_device(device.model, device.memory_total_bytes, True),
+            own_size=device.memory_total_bytes != device.model.memory_bytes,
+        )
         folder = virtual_build.ensure_built(full.target.python, say)
         extra = virtual_device.child_environment(virtual, folder)
     trial_dir = summary_folder(say)

@@ -121,6 +121,8 @@ class ScriptFacts:
     optimizer_has_master_weights: bool | None = None
     scheduled_by: str | None = None
     loaders: tuple[Loader, ...] = ()
+    partial: bool = False
+    """The script failed in its first step: only what it did until then was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +179,11 @@ class Measurement:
 
     memory_allocated_peak_bytes: int | None = None
     memory_reserved_peak_bytes: int | None = None
+    memory_overhead_bytes: int | None = None
+    """Virtual devices only, estimated: driver, CUDA context, libraries. Not in the peaks."""
+    memory_workspace_bytes: int | None = None
+    """Virtual devices only, modelled: by how much the scratch memory of convolutions raises the
+    reserved peak. Not in the peaks."""
     memory_reason: str | None = None
     utilisation: Utilisation = Utilisation()
 
@@ -197,13 +204,13 @@ class Measurement:
     """What the run was asked for, with seed, steps and repeat: resume answers by it."""
     step_flops: float | None = None
     """Floating-point operations of one step, counted on a virtual device only."""
+    step_bytes: float | None = None
+    """Bytes that its kernels read and write, counted there as well."""
     taken_from: str | None = None
     """``STUDY, trial N`` where an emulated run of another virtual GPU's study stands for this
     one: ``wall_s`` was spent there."""
     dataset_restarts: int = 0
     refused_writes: tuple[str, ...] = ()
-    step_bytes: float | None = None
-    """Bytes that its kernels read and write, counted there as well."""
     caveats: tuple[str, ...] = ()
 
     exit_code: int | None = None
@@ -216,6 +223,11 @@ class Measurement:
     @property
     def ok(self) -> bool:
         return self.outcome is Outcome.ok
+
+    @property
+    def memory_estimated_bytes(self) -> int:
+        """What comes on top of the counted peaks of a virtual device; 0 elsewhere."""
+        return (self.memory_overhead_bytes or 0) + (self.memory_workspace_bytes or 0)
 
     @property
     def final_loss_scale(self) -> float | None:

@@ -23,16 +23,20 @@ class SharedRuns:
         if measurement.outcome in SHAREABLE and measurement.taken_from is None:
             self._runs.setdefault(key, (f"{study}, trial {number}", measurement))
 
-    def take(self, key: str, capacity_bytes: int | None) -> Measurement | None:
+    def take(
+        self, key: str, capacity_bytes: int | None, overhead_bytes: int | None = None
+    ) -> Measurement | None:
         """The run of another study, if it would have fitted this GPU as well.
 
-        It carries where it comes from in ``taken_from``.
+        ``overhead_bytes`` is the estimate of what this GPU's driver and context take. The run
+        carries where it comes from in ``taken_from``.
         """
         found = self._runs.get(key)
         if found is None:
             return None
         source, measurement = found
-        peak = measurement.memory_reserved_peak_bytes
-        if peak is None or capacity_bytes is None or peak > capacity_bytes:
+        here = replace(measurement, taken_from=source, memory_overhead_bytes=overhead_bytes)
+        peak = here.memory_reserved_peak_bytes
+        if peak is None or capacity_bytes is None:
             return None
-        return replace(measurement, taken_from=source)
+        return here if peak + here.memory_estimated_bytes <= capacity_bytes else None

@@ -28,7 +28,15 @@ from autoamp.probes import visible
 from autoamp.probes.facts import Conditions, DeviceKind, Machine, Severity
 from autoamp.probes.sampler import Sampler
 from autoamp.shared_runs import SharedRuns
-from autoamp.studies import history, lease, phases, recommend, recommendation, script_identity
+from autoamp.studies import (
+    history,
+    lease,
+    phases,
+    recommend,
+    recommendation,
+    script_identity,
+    storage_url,
+)
 from autoamp.studies import mirror as studies_mirror
 from autoamp.studies.proposal import NUMERICS_FULL, NUMERICS_PLANNING, Options, Proposal, Result
 from autoamp.studies.reading import open_reader
@@ -38,6 +46,7 @@ from autoamp.studies.store import Store, open_store
 from autoamp.virtual import build as virtual_build
 from autoamp.virtual import calibration
 from autoamp.virtual import device as virtual_device
+from autoamp.virtual.overhead import with_overhead
 
 FIRST_LIMIT_S = 600.0
 """Time limit of the baseline when none is asked for: a large data set may take minutes to open."""
@@ -134,18 +143,22 @@ class Runner:
     modules: tuple[str, ...] = ()
     _sampler: Sampler | None = field(default=None)
 
+    def played(self, *, numerics: bool) -> wire.VirtualDevice:
+        """The virtual device of this study, with what is estimated of its memory."""
+        device = self.machine.device
+        assert device.model is not None and device.memory_total_bytes is not None
+        return with_overhead(
+            probes_virtual.virtual_device(device.model, device.memory_total_bytes, numerics),
+            own_size=device.memory_total_bytes != device.model.memory_bytes,
+        )
+
     def plan(self, number: int, proposal: Proposal) -> wire.Plan:
         """The child's plan for a proposal."""
         device = self.machine.device
         setting = proposal.setting
         virtual = None
         if device.kind is DeviceKind.virtual:
-            assert device.model is not None and device.memory_total_bytes is not None
-            virtual = probes_virtual.virtual_device(
-                device.model,
-                device.memory_total_bytes,
-                proposal.numerics != NUMERICS_PLANNING,
-            )
+            virtual = self.played(numerics=proposal.numerics != NUMERICS_PLANNING)
         facts = self.facts
         templated = launch.templated_knobs(self.request.target.arguments)
         # A suite that gets its AMP level as an argument calls AMP itself when asked to; what it
@@ -197,8 +210,10 @@ class Runner:
         """
         self.note(proposal)
         if proposal.numerics == NUMERICS_FULL and not self.times_in_full:
-            device = self.machine.device
-            taken = self.shared.take(self.key(proposal), device.memory_total_bytes)
+            played = self.played(numerics=True)
+            taken = self.shared.take(
+                self.key(proposal), played.memory_bytes, played.overhead_bytes
+            )
             if taken is not None:
                 return taken
         return self.run(number, proposal)
@@ -230,7 +245,7 @@ class Runner:
         finally:
             sampler.stop()
         measurement = collect.collect(plan, ended, utilisation)
-        if self.facts is None and measurement.facts is not None:
+        if self.needs_facts and measurement.facts is not None:
             by = script_source.scheduled_by(self.request.target)
             facts = replace(measurement.facts, scheduled_by=by)
             if "batch_size" in plan.templated:
@@ -259,9 +274,14 @@ class Runner:
             return max(self.limit_s, FIRST_LIMIT_S)
         return self.limit_s
 
+    @property
+    def needs_facts(self) -> bool:
+        """True until a run has shown a whole step of the script."""
+        return self.facts is None or self.facts.partial
+
     def learn(self, measurement: Measurement) -> None:
         """Take the script's facts and pace from the first good run."""
-        if self.facts is None and measurement.facts is not None:
+        if self.needs_facts and measurement.facts is not None:
             self.facts = measurement.facts
         if measurement.ok and measurement.numerics_label is Label.measured:
             rate = measurement.throughput_samples_per_s or 0.0
@@ -613,7 +633,7 @@ def drive(
             runner.learn(measurement)
             if proposal.numerics == NUMERICS_FULL and not runner.times_in_full:
                 runner.shared.offer(runner.key(proposal), study.name, number, measurement)
-            if not told_facts and runner.facts is not None:
+            if not told_facts and not runner.needs_facts and runner.facts is not None:
                 told_facts = True
                 view.facts(runner.facts, measurement)
                 if not replayed:
@@ -699,7 +719,7 @@ def describe_plan(request: Request) -> tuple[str, ...]:
         seconds_per_trial = sum(walls) / len(walls) if walls else None
     return (
         f"would tune {request.target.shown} on {device_label(machine)}, "
-        f"history in {request.storage}",
+        f"history in {storage_url.address(request.storage)}",
         phases.plan_line(machine, request.options, seconds_per_trial=seconds_per_trial),
     )
 

@@ -45,10 +45,24 @@ class VirtualDevice:
     flops_per_s: dict[str, float]
     """Peak by dtype: ``float32``, ``tf32``, ``float16``, ``bfloat16`` (Tensor Cores where there
     are any); a dtype the GPU cannot do is absent."""
+    driver_bytes: int = 0
+    """Estimate: what the driver and error correction keep of ``memory_bytes``."""
+    context_bytes: int = 0
+    """Estimate: CUDA context, loaded kernels and library handles."""
     sm_count: int = 1
     boost_clock_mhz: float = 0.0
     numerics: bool = True
     """False is planning mode: large kernels allocate and advance the clock, nothing more."""
+
+    @property
+    def overhead_bytes(self) -> int:
+        """What is taken before the first tensor; all of the memory at the most."""
+        return min(self.memory_bytes, self.driver_bytes + self.context_bytes)
+
+    @property
+    def usable_bytes(self) -> int:
+        """What is left for Paddle's allocator."""
+        return self.memory_bytes - self.overhead_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

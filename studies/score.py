@@ -51,8 +51,15 @@ def peak_memory_bytes(measurement: Measurement) -> int | None:
     """What counts against the device's capacity, in bytes.
 
     The driver's own count where it was sampled (it includes the context and other processes),
-    otherwise what Paddle reserved.
+    otherwise what Paddle reserved. On a virtual device what is estimated beside the counted peak
+    (context, workspaces) is added: it takes room on the GPU that is played.
     """
+    peak = shown_peak_bytes(measurement)
+    return None if peak is None else peak + measurement.memory_estimated_bytes
+
+
+def shown_peak_bytes(measurement: Measurement) -> int | None:
+    """The peak as measured or counted, without estimates."""
     seen = [
         x
         for x in (
@@ -88,11 +95,16 @@ def standing(measurement: Measurement, *, memory_limit_bytes: float | None) -> S
         return Standing(
             can_win=False,
             reason=(
-                f"peak memory {peak / 2**30:.2f} GiB leaves less than the headroom "
-                f"(limit {memory_limit_bytes / 2**30:.2f} GiB)"
+                f"peak memory {peak / 2**30:.2f} GiB{_of_it_estimated(measurement)} leaves less "
+                f"than the headroom (limit {memory_limit_bytes / 2**30:.2f} GiB)"
             ),
         )
     return Standing(can_win=True)
+
+
+def _of_it_estimated(measurement: Measurement) -> str:
+    extra = measurement.memory_estimated_bytes
+    return f" ({extra / 2**30:.2f} of it estimated for context and workspaces)" if extra else ""
 
 
 def instability(measurement: Measurement) -> str | None:

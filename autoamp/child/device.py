@@ -80,7 +80,8 @@ class DeviceHooks:
         nothing counts them."""
         if self.virtual is None:
             return None
-        return float(sum(row.flops for row in self.virtual.op_report()))
+        rows = self.virtual.op_report()
+        return float(sum(row.flops for row in rows)), float(sum(row.bytes for row in rows))
 
     def memory_peaks(self) -> dict[str, Any]:
         """Peak bytes since the start of the process, from paddle's own counters."""
@@ -89,6 +90,8 @@ class DeviceHooks:
             return {
                 "allocated_peak_bytes": self.virtual.allocated_peak_bytes(),
                 "reserved_peak_bytes": self.virtual.reserved_peak_bytes(),
+                "overhead_bytes": self.virtual.overhead_bytes(),
+                "workspace_bytes": self.virtual.workspace_bytes(),
             }
         if self._session.plan.device == "cpu":
             try:

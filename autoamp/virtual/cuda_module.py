@@ -91,7 +91,9 @@ def install(paddle: Any, device: wire.VirtualDevice, clock_s: Callable[[], float
     def properties(device_name: Any = None) -> DeviceProperties:
         _check_index(device_name)
         major, minor = device.compute_capability
-        return DeviceProperties(device.name, major, minor, device.memory_bytes, device.sm_count)
+        # As CUDA says it: without what the driver keeps.
+        total = device.memory_bytes - device.driver_bytes
+        return DeviceProperties(device.name, major, minor, total, device.sm_count)
 
     def name(device_name: Any = None) -> str:
         return properties(device_name).name
@@ -128,7 +130,7 @@ def install(paddle: Any, device: wire.VirtualDevice, clock_s: Callable[[], float
     def memory_info(device_name: Any = None) -> tuple[int, int]:
         _check_index(device_name)
         used = core.device_memory_stat_current_value("Reserved", 0)
-        return device.memory_bytes - int(used), device.memory_bytes
+        return device.usable_bytes - int(used), device.memory_bytes - device.driver_bytes
 
     @contextlib.contextmanager
     def stream_guard(stream: Any) -> Iterator[None]:

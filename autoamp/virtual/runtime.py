@@ -9,7 +9,7 @@ import sys
 from typing import Any, NamedTuple
 
 from autoamp import wire
-from autoamp.virtual import amp_gates, cuda_module, ranks, script_names
+from autoamp.virtual import amp_gates, conv_flags, cuda_module, ranks, script_names
 from autoamp.virtual.library import Library
 
 
@@ -64,6 +64,9 @@ def install(device: wire.VirtualDevice) -> None:
     cuda_module.install(paddle, device, clock_s)
     amp_gates.install(paddle, device)
     ranks.install(paddle)
+    conv_flags.install(
+        paddle, dict(os.environ), lambda limit, kind: library.call("conv_workspace", limit, kind)
+    )
     if paddle.__version__.startswith("2."):
         # 2.6's strided kernels call device functions that custom devices do not have.
         paddle.set_flags({"FLAGS_use_stride_kernel": False})
@@ -169,12 +172,28 @@ def allocated_peak_bytes() -> int:
     Paddle 2.6 keeps none for custom devices; there it is what the allocator held.
     """
     seen = int(_core().device_memory_stat_peak_value("Allocated", 0))
+    seen = max(seen, _library().count("allocated_peak_before"))
     return seen or reserved_peak_bytes()
 
 
 def reserved_peak_bytes() -> int:
     """Peak of the bytes that Paddle's allocator held from the device (counted)."""
     return int(_library().count("peak_bytes"))
+
+
+def workspace_bytes() -> int:
+    """By how much convolution workspaces raise that peak (modelled)."""
+    return _library().count("workspace_bytes")
+
+
+def overhead_bytes() -> int:
+    """What driver, context and libraries keep of the GPU's memory (estimated)."""
+    return 0 if _State.device is None else _State.device.overhead_bytes
+
+
+def hold_conv_workspace(limit_mib: int, kind: int) -> None:
+    """Set the flags of ``conv_flags`` past the script (``benchmarks/virtual_memory.py``)."""
+    _library().call("conv_workspace", limit_mib, kind)
 
 
 def host_refusals() -> int:

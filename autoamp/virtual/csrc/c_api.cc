@@ -8,6 +8,7 @@
 #include "model_parameters.h"
 #include "registration.h"
 #include "trace.h"
+#include "workspace.h"
 
 #define VGPU_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -55,7 +56,19 @@ VGPU_EXPORT unsigned long long autoamp_vgpu_peak_bytes() { return vgpu::ReadMemo
 VGPU_EXPORT unsigned long long autoamp_vgpu_host_refusals() {
   return vgpu::ReadMemory().host_refusals;
 }
-VGPU_EXPORT void autoamp_vgpu_reset_peak() { vgpu::ResetPeak(); }
+VGPU_EXPORT void autoamp_vgpu_reset_peak() {
+  vgpu::ResetPeak();
+  vgpu::ResetWorkspacePeak();
+}
+VGPU_EXPORT unsigned long long autoamp_vgpu_workspace_bytes() { return vgpu::WorkspacePeak(); }
+VGPU_EXPORT unsigned long long autoamp_vgpu_allocated_peak_before() {
+  return vgpu::AllocatedPeakBefore();
+}
+// `search` is a ConvSearch.
+VGPU_EXPORT void autoamp_vgpu_conv_workspace(int limit_megabytes, int search) {
+  vgpu::SetConvWorkspace(static_cast<long long>(limit_megabytes) * (1ll << 20),
+                         static_cast<vgpu::ConvSearch>(search));
+}
 
 VGPU_EXPORT int autoamp_vgpu_kernel_count() { return vgpu::Registration().registered; }
 // One name a line.

@@ -93,6 +93,8 @@ double ProductSeconds(const Work& work, const Product& product) {
 
 }  // namespace
 
+bool UsesTensorCores(const Work& work) { return RateOf(work).tensor_cores && IsAligned(work); }
+
 double StreamSeconds(double bytes) {
   const ModelParameters& p = Parameters();
   const double rate = Device().bandwidth_bytes_per_s * p.bandwidth_efficiency;
@@ -112,11 +114,13 @@ double GpuSeconds(const Work& work) {
   const double stream = StreamSeconds(work.bytes + work.extra_bytes);
   if (work.product_count == 0) return stream + p.kernel_floor_s;
   double seconds = 0;
+  double kernels = 0;
+  for (int i = 0; i < work.product_count; ++i) kernels += work.products[i].times;
   for (int i = 0; i < work.product_count; ++i) {
     // Each product is a kernel of its own and moves its share of the operands.
-    seconds += std::max(ProductSeconds(work, work.products[i]),
-                        StreamSeconds(work.bytes / work.product_count)) +
-               p.kernel_floor_s;
+    seconds += work.products[i].times * (std::max(ProductSeconds(work, work.products[i]),
+                                                  StreamSeconds(work.bytes / kernels)) +
+                                         p.kernel_floor_s);
   }
   // Tensor Core convolutions want channels last: NCHW operands are transposed, read and
   // written once more each.

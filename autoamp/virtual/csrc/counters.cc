@@ -12,6 +12,7 @@
 #include "clock.h"
 #include "convert.h"
 #include "trace.h"
+#include "workspace.h"
 
 namespace vgpu {
 namespace {
@@ -39,6 +40,7 @@ const char* TypeName(DataType type) {
 
 void CountCall(const Operands& call) {
   const Work work = MeasureWork(call);
+  HoldWorkspace(call, work);
   auto& slot = const_cast<KernelSlot&>(call.slot);
   std::lock_guard<std::mutex> guard(lock);
   if (IsTracing()) Record(work);

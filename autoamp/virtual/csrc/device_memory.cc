@@ -16,6 +16,8 @@ namespace {
 
 std::atomic<size_t> capacity{0}, used{0}, peak{0}, host_refusals{0};
 
+thread_local bool on_trial = false;
+
 // From this size on pages come straight from the kernel: untouched ones then cost nothing,
 // which planning mode lives on, and freed ones go back at once.
 constexpr size_t kMapped = 64 << 10;
@@ -78,7 +80,7 @@ void* AllocateDevice(size_t bytes) {
   const size_t now = used.fetch_add(bytes) + bytes;
   const bool fits = now <= capacity.load();
   const bool host_fits =
-      !Device().numerics || bytes < kChecked || bytes <= HostAvailable();
+      !Device().numerics || on_trial || bytes < kChecked || bytes <= HostAvailable();
   void* p = nullptr;
   if (fits && host_fits) {
     if (bytes >= kMapped)
@@ -91,7 +93,7 @@ void* AllocateDevice(size_t bytes) {
     if (fits) host_refusals.fetch_add(1);
     return nullptr;
   }
-  size_t seen = peak.load();
+  size_t seen = on_trial ? now : peak.load();
   while (now > seen && !peak.compare_exchange_weak(seen, now)) {
   }
   return p;
@@ -104,6 +106,9 @@ void FreeDevice(void* pointer, size_t bytes) {
     std::free(pointer);
   used.fetch_sub(bytes);
 }
+
+TrialAllocation::TrialAllocation() { on_trial = true; }
+TrialAllocation::~TrialAllocation() { on_trial = false; }
 
 MemoryState ReadMemory() { return {capacity, used, peak, host_refusals}; }
 

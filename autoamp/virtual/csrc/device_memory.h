@@ -17,6 +17,14 @@ struct MemoryState {
 void* AllocateDevice(size_t bytes);
 void FreeDevice(void* pointer, size_t bytes);
 
+// While one lives, this thread's allocations leave the peak alone and need no host memory: nobody
+// will touch what they get.
+class TrialAllocation {
+ public:
+  TrialAllocation();
+  ~TrialAllocation();
+};
+
 MemoryState ReadMemory();
 // Bytes that an allocation could still get: the smaller of the GPU's rest and the host's.
 size_t AvailableBytes();

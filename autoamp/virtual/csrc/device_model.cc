@@ -28,6 +28,8 @@ void LoadDeviceModel() {
   d.name = Text("AUTOAMP_VGPU_NAME", "Tesla V100-SXM2-16GB");
   d.architecture = Text("AUTOAMP_VGPU_ARCHITECTURE", "Volta");
   d.memory_bytes = static_cast<size_t>(Number("AUTOAMP_VGPU_MEMORY_BYTES", 16.0 * (1ull << 30)));
+  d.usable_bytes = static_cast<size_t>(
+      Number("AUTOAMP_VGPU_USABLE_BYTES", static_cast<double>(d.memory_bytes)));
   d.bandwidth_bytes_per_s = Number("AUTOAMP_VGPU_BANDWIDTH_BYTES_PER_S", 900e9);
   d.float32_flops_per_s = Number("AUTOAMP_VGPU_FLOPS_FLOAT32", 15.7e12);
   d.tf32_flops_per_s = Number("AUTOAMP_VGPU_FLOPS_TF32", 0);

@@ -10,6 +10,8 @@ struct DeviceModel {
   std::string name;
   std::string architecture;
   size_t memory_bytes;
+  // What of it the driver, the CUDA context and the libraries leave for Paddle's allocator.
+  size_t usable_bytes;
   double bandwidth_bytes_per_s;
   // Dense peaks by the kind of arithmetic; 0 where the GPU has none.
   double float32_flops_per_s;

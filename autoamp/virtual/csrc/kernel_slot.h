@@ -29,6 +29,8 @@ enum class WorkKind : uint8_t {
   kMatmulGrad,
   kConv,
   kConvGrad,
+  kRnn,
+  kRnnGrad,
 };
 
 struct KernelSlot {

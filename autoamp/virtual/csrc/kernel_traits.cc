@@ -97,6 +97,8 @@ WorkKind WorkOf(const std::string& name, phi::DataLayout layout) {
       {"depthwise_conv2d_transpose_grad", WorkKind::kConvGrad},
       {"conv3d_transpose_grad", WorkKind::kConvGrad},
       {"addmm", WorkKind::kMatmul},
+      {"rnn", WorkKind::kRnn},
+      {"rnn_grad", WorkKind::kRnnGrad},
       {"conv2d_grad", WorkKind::kConvGrad},
       {"depthwise_conv2d_grad", WorkKind::kConvGrad},
       {"conv3d_grad", WorkKind::kConvGrad}};

@@ -8,12 +8,14 @@
 #include "model_parameters.h"
 #include "paddle_api.h"
 #include "registration.h"
+#include "workspace.h"
 
 extern "C" __attribute__((visibility("default"))) void InitPlugin(CustomRuntimeParams* params) {
   PADDLE_CUSTOM_RUNTIME_CHECK_VERSION(params);
   vgpu::LoadDeviceModel();
   vgpu::LoadParameters();
-  vgpu::SetCapacity(vgpu::Device().memory_bytes);
+  vgpu::SetCapacity(vgpu::Device().usable_bytes);
+  vgpu::LoadConvWorkspace();
   static char sub_type[] = "autoamp";
   params->device_type = const_cast<char*>(vgpu::kDeviceType);
   params->sub_device_type = sub_type;

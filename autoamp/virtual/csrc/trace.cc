@@ -1,5 +1,6 @@
 #include "trace.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -48,6 +49,8 @@ bool SaveTrace(const char* path) {
     for (int i = 0; i < w.product_count; ++i)
       std::fprintf(file, " %.3f %.3f %.3f %.0f", w.products[i].m, w.products[i].n,
                    w.products[i].k, w.products[i].batch);
+    // At the end, so that traces without repeats read as before.
+    for (int i = 0; i < w.product_count; ++i) std::fprintf(file, " %.0f", w.products[i].times);
     std::fputc('\n', file);
   }
   return std::fclose(file) == 0;
@@ -73,10 +76,15 @@ int LoadTrace(const char* path) {
       w.unit = static_cast<Unit>(unit);
       w.winograd = winograd != 0;
       w.from_program = program != 0;
-      for (int i = 0; i < w.product_count && i < 2; ++i) {
+      w.product_count = std::min(w.product_count, kMaxProducts);
+      for (int i = 0; i < w.product_count; ++i) {
         Product& p = w.products[i];
         in >> p.m >> p.n >> p.k >> p.batch;
-        w.flops += 2 * p.m * p.n * p.k * p.batch;
+      }
+      for (int i = 0; i < w.product_count; ++i) {
+        Product& p = w.products[i];
+        if (double times; in >> times) p.times = times;
+        w.flops += 2 * p.m * p.n * p.k * p.batch * p.times;
       }
     }
     trace.push_back(std::move(e));

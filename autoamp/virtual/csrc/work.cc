@@ -38,8 +38,8 @@ bool Wants(const Operands& call, size_t output) {
 }
 
 void Add(Work* work, const Product& product) {
-  work->products[work->product_count++] = product;
-  work->flops += 2 * product.m * product.n * product.k * product.batch;
+  if (work->product_count < kMaxProducts) work->products[work->product_count++] = product;
+  work->flops += 2 * product.m * product.n * product.k * product.batch * product.times;
 }
 
 // [.., m, k] times [.., k, n]; transposes do not matter, the sizes tell which is which. A
@@ -85,6 +85,50 @@ void MeasureMatmul(const Operands& call, Work* work) {
   work->row_multiple = RowMultiple(p.k, p.n);
   if (Wants(call, 0)) Add(work, {p.m, p.k, p.n, p.batch});
   if (Wants(call, 1)) Add(work, {p.k, p.n, p.m, p.batch});
+}
+
+// Products of one recurrent layer in one direction are those of all layers of the same shape.
+void AddSequential(Work* work, const Product& product) {
+  for (int i = 0; i < work->product_count; ++i) {
+    Product& known = work->products[i];
+    if (known.m != product.m || known.n != product.n || known.k != product.k) continue;
+    known.times += product.times;
+    work->flops += 2 * product.m * product.n * product.k * product.times;
+    return;
+  }
+  Add(work, product);
+}
+
+// LSTM, GRU and simple recurrent layers: x is [time, batch, in], the first state
+// [layers * directions, batch, hidden]; weights come in pairs, [gates * hidden, in] for the input
+// and [gates * hidden, hidden] for the state before. The input's products are made for all time
+// steps at once, the state's one step after the other.
+void MeasureRnn(const Operands& call, Work* work) {
+  if (call.inputs.size() < 4 || !call.inputs[0] || !call.inputs[1]) return;
+  const DenseTensor* x = call.inputs[0];
+  const DenseTensor* state = call.inputs[1];
+  if (x->dims().size() != 3 || state->dims().size() != 3) return;
+  const double time = Dim(x, 3), batch = Dim(x, 2), hidden = Dim(state, 1);
+  const int cells = static_cast<int>(state->dims()[0]);
+  const bool grad = work->kind == WorkKind::kRnnGrad;
+  work->row_multiple = RowMultiple(hidden, hidden);
+  int seen = 0;
+  for (size_t i = 2; i < call.inputs.size() && seen < 2 * cells; ++i) {
+    const DenseTensor* weight = call.inputs[i];
+    if (!weight || weight->dims().size() != 2) continue;
+    const bool of_state = seen++ % 2 == 1;
+    const double gates = static_cast<double>(weight->dims()[0]);
+    const double in = static_cast<double>(weight->dims()[1]);
+    if (!grad) {
+      AddSequential(work, of_state ? Product{batch, gates, in, 1, time}
+                                   : Product{time * batch, gates, in, 1, 1});
+      continue;
+    }
+    // Backward in time for the state; the weights' gradients are one product over all steps.
+    AddSequential(work, of_state ? Product{batch, in, gates, 1, time}
+                                 : Product{time * batch, in, gates, 1, 1});
+    AddSequential(work, {gates, in, time * batch, 1, 1});
+  }
 }
 
 bool IsChannelsLast(const Operands& call) {
@@ -133,7 +177,8 @@ void MeasureConv(const Operands& call, Work* work) {
   // First layers padded to 4 channels in NHWC have Tensor Core kernels of their own.
   const bool padded_input = last && in_channels == 4 && groups == 1;
   work->row_multiple = RowMultiple(padded_input ? 8 : in_per_group, out_per_group);
-  work->winograd = window == 9 && groups == 1 && Elements(x) / in_channels == positions;
+  work->dense_window = window > 1 && Elements(x) / in_channels == positions;
+  work->winograd = window == 9 && groups == 1 && work->dense_window;
   if (!grad) {
     Add(work, {positions, out_per_group, in_per_group * window, groups});
   } else {
@@ -143,6 +188,9 @@ void MeasureConv(const Operands& call, Work* work) {
     if (Wants(call, 0)) Add(work, {in_positions, in_per_group, depth, groups});
     if (Wants(call, 1)) Add(work, {out_per_group, in_per_group * window, positions, groups});
   }
+  // Groups a few columns wide have kernels of their own, as in cost_model.cc.
+  if (std::min(out_per_group, in_per_group * window) >= 8)
+    work->operand_bytes = Bytes(x) + Bytes(out);
   if (!last) {
     work->transposed_bytes = Bytes(x) + Bytes(out);
     if (grad && Wants(call, 0)) work->transposed_bytes += Bytes(x);
@@ -187,6 +235,7 @@ Work MeasureWork(const Operands& call) {
   work.extra_bytes = ExtraPasses(call, work.name);
   if (work.kind == WorkKind::kMatmul || work.kind == WorkKind::kMatmulGrad)
     MeasureMatmul(call, &work);
+  if (work.kind == WorkKind::kRnn || work.kind == WorkKind::kRnnGrad) MeasureRnn(call, &work);
   if (work.kind == WorkKind::kConv || work.kind == WorkKind::kConvGrad) {
     if (std::strstr(work.name, "transpose"))
       MeasureTransposedConv(call, &work);

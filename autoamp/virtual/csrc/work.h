@@ -7,10 +7,13 @@
 
 namespace vgpu {
 
-// A matrix product of [m, k] by [k, n], `batch` times over.
+// A matrix product of [m, k] by [k, n], `batch` times over at once, all of it `times` times in
+// sequence: one time step of a recurrent layer needs the one before.
 struct Product {
-  double m{0}, n{0}, k{0}, batch{1};
+  double m{0}, n{0}, k{0}, batch{1}, times{1};
 };
+// The most kinds of products that one call has; a recurrent layer's backward has eight.
+inline constexpr int kMaxProducts = 8;
 
 enum class Unit : uint8_t {
   kPlain,     // ordinary cores, float32 or float64
@@ -37,7 +40,12 @@ struct Work {
   double row_multiple{64};
   // A convolution that Winograd's method may do with fewer multiplications: 3x3, stride 1.
   bool winograd{false};
-  Product products[2];
+  // Bytes of a convolution's input and output, which its algorithms copy into scratch memory; 0
+  // for narrow groups, whose kernels need none.
+  double operand_bytes{0};
+  // A window of more than one position at stride 1: the Fourier methods apply.
+  bool dense_window{false};
+  Product products[kMaxProducts];
   int product_count{0};
   // Called by a compiled program rather than from Python.
   bool from_program{false};
