@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from autoamp.probes.facts import Device, DeviceKind, KnobVerdict, PaddleInstall
+from autoamp.probes.peaks import tf32 as tf32_peak
 from autoamp.probes.rules import (
     BF16_CAPABILITY,
     capability_text,
@@ -33,6 +34,9 @@ amp/auto_cast.py, _set_multi_precision). Others update float16 parameters direct
 NO_MASTER_WEIGHT_OPTIMIZERS = ("LBFGS",)
 
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+
+LITTLE_TF32 = 1.2
+"""Below this ratio of peaks TF32 is said to bring little; it is tried all the same."""
 
 PROMOTE_PADDLE = (2, 5)
 MASTER_GRAD_PADDLE = (2, 6)
@@ -126,10 +130,23 @@ def tf32(
     return KnobVerdict(
         knob="tf32",
         available=True,
-        reason="Tensor Cores can run FP32 products as TF32 (10 bits of mantissa). "
+        reason="Tensor Cores can run FP32 products as TF32 (10 bits of mantissa)"
+        + _tf32_rate(device)
+        + ". "
         + _tf32_default(paddle),
         source=source,
     )
+
+
+def _tf32_rate(device: Device) -> str:
+    """What the catalogue's peaks promise: GeForce boards have hardly more for TF32 than FP32."""
+    peak = tf32_peak(device.model) if device.model is not None else None
+    if device.model is None or peak is None:
+        return ""
+    ratio = peak.tflops / device.model.fp32_tflops
+    if ratio < LITTLE_TF32:
+        return f", at {ratio:.2g}x the FP32 peak on this board: expect little"
+    return f", at {ratio:.2g}x the FP32 peak"
 
 
 def _tf32_default(paddle: PaddleInstall) -> str:

@@ -6,7 +6,8 @@ from autoamp.probes.facts import GpuModel
 
 # Multiply-adds in float16 with float32 accumulation, per SM and clock, by compute capability:
 # NVIDIA's architecture whitepapers (Volta, Turing, GA100, GA102, AD102, GH100, Blackwell).
-# GeForce boards accumulate in float32 at half rate, hence their own column.
+# GeForce boards accumulate in float32 at half rate, hence their own column. A10G is taken for one
+# of them: sources agree that its tensor compute is below the A10's, and none has its own figure.
 FMA_PER_SM = {
     (7, 0): (512, 512),
     (7, 2): (512, 512),
@@ -18,6 +19,8 @@ FMA_PER_SM = {
     (12, 0): (512, 256),
 }
 """(data-centre and workstation boards, GeForce); Hopper's and B200's rates are all sourced."""
+
+HALF_RATE = ("GeForce", "A10G")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,7 @@ def float16(model: GpuModel) -> Peak | None:
     rates = FMA_PER_SM.get(model.compute_capability)
     if rates is None or model.sm_count is None or model.boost_clock_mhz is None:
         return None
-    fma = rates[1 if "GeForce" in model.name else 0]
+    fma = rates[int(any(word in model.name for word in HALF_RATE))]
     return Peak(
         tflops=2 * fma * model.sm_count * model.boost_clock_mhz * 1e6 / 1e12,
         derived=f"2 x {fma} multiply-adds x {model.sm_count} SMs x boost clock",

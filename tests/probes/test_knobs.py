@@ -40,6 +40,13 @@ def test_tf32_came_with_ampere(alias: str, available: bool) -> None:
     assert knob("tf32", played(alias)).available == available
 
 
+def test_tf32_says_what_the_peaks_promise() -> None:
+    assert "8x the FP32 peak" in knob("tf32", played("a100-40gb")).reason
+    # A GeForce board's TF32 is no faster than its FP32, and is offered with that warning.
+    weak = knob("tf32", played("rtx3090"))
+    assert weak.available and "expect little" in weak.reason
+
+
 def test_tf32_default_differs_by_paddle() -> None:
     device = played("a100-80gb")
     old = knob("tf32", device, replace(PADDLE, version="2.6.2")).reason

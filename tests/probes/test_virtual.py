@@ -17,7 +17,13 @@ def test_every_row_can_be_played(model: GpuModel) -> None:
     assert played.flops_per_s["float32"] == model.fp32_tflops * 1e12
     assert all(rate > 0 for rate in played.flops_per_s.values())
     # A rate is claimed only where the hardware has the dtype, and a sourced one comes first.
-    assert played.flops_per_s == {k: p.tflops * 1e12 for k, p in peaks(model).items()}
+    wanted = {k: p.tflops * 1e12 for k, p in peaks(model).items()}
+    if model.tensor_core_generation:
+        assert played.flops_per_s == wanted
+    else:
+        # Float16 arithmetic without Tensor Cores is out of AMP's reach: it must not look faster.
+        assert played.flops_per_s["float16"] <= played.flops_per_s["float32"]
+        assert played.flops_per_s.keys() == wanted.keys()
     ampere = model.compute_capability >= (8, 0)
     assert ("tf32" in played.flops_per_s) <= ampere
     assert ("bfloat16" in played.flops_per_s) <= ampere
