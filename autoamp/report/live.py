@@ -98,7 +98,15 @@ class View:
         if baseline.batch_size:
             where = facts.loaders[0].site.split(" < ")[0] if facts.loaders else "first input"
             kind = facts.loaders[0].kind if facts.loaders else "no DataLoader"
-            parts.append(f"own batch size {baseline.batch_size} ({kind}, {where})")
+            own = facts.loaders[0].batch_size if facts.loaders else None
+            size = f"own batch size {baseline.batch_size}"
+            if (
+                own is not None
+                and own > baseline.batch_size
+                and "batch_size" in {knob.knob for knob in baseline.applied}
+            ):
+                size = f"own batch size {own} does not fit, run at {baseline.batch_size}"
+            parts.append(f"{size} ({kind}, {where})")
         if facts.optimizer:
             parts.append(facts.optimizer)
         if facts.own_level:
