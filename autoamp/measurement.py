@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from autoamp.label import Label as Label
+
 
 class Outcome(str, Enum):
     """How a trial ended; the reason beside it is a sentence a person can act on."""
@@ -36,19 +38,6 @@ class Phase(str, Enum):
     search = "search"
     drift = "drift"
     confirm = "confirm"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-class Label(str, Enum):
-    """Where a number comes from; never shown as ``measured`` when it is not."""
-
-    measured = "measured"
-    emulated = "emulated"
-    counted = "counted"
-    modelled = "modelled"
-    not_computed = "not_computed"
 
     def __str__(self) -> str:
         return self.value

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from autoamp.measurement import Label
+from autoamp.label import Label
 from autoamp.settings import Dtype, Level
 
 

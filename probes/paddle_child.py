@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autoamp import process
 from autoamp.errors import MachineError
 
 MARK = "autoamp-answer "
@@ -38,6 +37,9 @@ def ask(
 
     Raises MachineError ``paddle-child-failed`` with the last line of what it printed.
     """
+    # A probe that asks nothing must not pay for the import.
+    from autoamp import process
+
     package = str(Path(process.__file__).parent)
     env = {**os.environ, "GLOG_minloglevel": "1", **(environment or {})}
     # A plan in our own environment is none of this child's business.

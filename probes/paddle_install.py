@@ -10,7 +10,6 @@ from autoamp.errors import MachineError
 from autoamp.probes import paddle_metadata
 from autoamp.probes.facts import PaddleInstall
 from autoamp.probes.paddle_metadata import DISTRIBUTIONS
-from autoamp.process import run_quick
 
 REMEDY = "give --python a Python 3 interpreter that runs"
 
@@ -24,6 +23,9 @@ def paddle_install(python: str | None = None) -> PaddleInstall:
     if os.path.abspath(python) == os.path.abspath(sys.executable):
         # Asking itself saves the start of an interpreter.
         return read_answer(python, paddle_metadata.answer())
+    # Imported where it is needed: this interpreter's own answer is the usual case.
+    from autoamp.process import run_quick
+
     text = Path(paddle_metadata.__file__).read_text(encoding="utf-8")
     try:
         # Not `-I`: it would hide a paddle that was installed with --user.

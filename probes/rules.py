@@ -28,7 +28,7 @@ class Rule:
     applies: Callable[[Device, PaddleInstall], bool]
     reason: Callable[[Device, PaddleInstall], str]
     source: str
-    instead: str
+    instead: str | Callable[[Device], str]
     levels: tuple[Level, ...] = (Level.O1, Level.O2, Level.OD)
     forcible: bool = False
     """Advice may be overridden by --allow-unsupported; Paddle's own gate may not."""
@@ -96,6 +96,13 @@ def _no_fp16_text(device: Device, paddle: PaddleInstall) -> str:
     )
 
 
+def _instead_of_bf16(device: Device) -> str:
+    """What this very device can do: advice to use what it cannot do either helps nobody."""
+    if _below(device, FP16_CAPABILITY) or lacks_tensor_cores(device.name):
+        return "tune the batch size in FP32"
+    return "float16"
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         name="cpu",
@@ -132,7 +139,7 @@ RULES: tuple[Rule, ...] = (
             f"{d.name} has compute capability {capability_text(d)}; BF16 needs 8.0 (Ampere)"
         ),
         source=f"{GATE}, _is_gpu_bfloat16_supported",
-        instead="float16 from compute capability 7.0 on, else FP32",
+        instead=_instead_of_bf16,
     ),
     Rule(
         name="bf16 with CUDA 10",
@@ -213,7 +220,9 @@ def judge(level: Level, dtype: Dtype, device: Device, paddle: PaddleInstall) -> 
                     forcible=rule.forcible,
                     reason=rule.reason(device, paddle),
                     source=rule.source,
-                    instead=rule.instead,
+                    instead=rule.instead
+                    if isinstance(rule.instead, str)
+                    else rule.instead(device),
                 )
     return Verdict(
         level=level,

@@ -15,6 +15,7 @@ OURS["autoamp.studies"] = ROOT / "studies"
 CONTRACT = {
     "autoamp.wire",
     "autoamp.settings",
+    "autoamp.label",
     "autoamp.measurement",
     "autoamp.errors",
 }
@@ -26,7 +27,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "autoamp": set(),
     "autoamp.errors": set(),
     "autoamp.settings": set(),
-    "autoamp.measurement": set(),
+    "autoamp.label": set(),
+    "autoamp.measurement": {"autoamp.label"},
     "autoamp.wire": CONTRACT,
     "autoamp.guard": set(),
     "autoamp.process": {"autoamp.guard"},

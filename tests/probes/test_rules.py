@@ -162,3 +162,11 @@ def test_no_combination_of_facts_raises(device: Device, paddle: PaddleInstall) -
     for verdict in (*found, *rules.forced(found)):
         assert verdict.reason and verdict.source
         assert verdict.allowed or verdict.instead
+
+
+@pytest.mark.parametrize("model", catalogue.models(), ids=lambda m: m.alias)
+def test_what_is_advised_instead_can_be_done_there(model: GpuModel) -> None:
+    device = played(model.alias)
+    for verdict in rules.verdicts(device, PADDLE):
+        if verdict.instead is not None and "float16" in verdict.instead:
+            assert allowed(device, Dtype.float16), verdict
