@@ -97,6 +97,12 @@ NEVER = {
 }
 
 
+# Whoever starts a process: its end, its limit and Ctrl-C are looked after in one place. The
+# hooks in the child replace functions of subprocess and start nothing of ours.
+STARTS_PROCESSES = {"autoamp.process", "autoamp.child.commands"}
+PROCESS_LIBRARIES = {"subprocess", "multiprocessing", "pty"}
+
+
 def modules() -> Iterator[tuple[str, Path]]:
     for package, folder in OURS.items():
         for path in sorted(folder.rglob("*.py")):
@@ -142,6 +148,8 @@ def test_imports_follow_the_table(module: str, path: Path) -> None:
     wrong = []
     for name, line in imports(path):
         top = name.split(".")[0]
+        if top in PROCESS_LIBRARIES and module not in STARTS_PROCESSES:
+            wrong.append(f"{path.relative_to(ROOT)}:{line} starts processes by itself ({name})")
         if top in sys.stdlib_module_names or name == "__future__":
             continue
         own = allowed | {"autoamp.__version__"}

@@ -10,14 +10,14 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from autoamp.errors import MachineError
+from autoamp.process import Supervised
+from autoamp.virtual.installed_paddle import PaddleBuild, find_paddle
 from autoamp.virtual.library import LIBRARY
 
 SOURCES = Path(__file__).parent / "csrc"
@@ -25,6 +25,10 @@ MANIFEST = "manifest.json"
 COMPILERS = ("g++", "c++", "clang++")
 BUILD_TIMEOUT_S = 600
 """A build takes about 20 s on two cores; a machine that swaps may need minutes."""
+
+ROOM_BYTES = 64 << 20
+"""Less than this left on the cache's disk explains a failed build: library and objects need 10
+MB."""
 
 # Optimised as far as compile time allows: the vector loops live on -O3, the rest does not care.
 FLAGS = (
@@ -40,90 +44,20 @@ FLAGS = (
     "-Wl,-z,nodelete",
 )
 
-_FIND_PADDLE = """
-import importlib.metadata, importlib.util, json, os
-spec = importlib.util.find_spec("paddle")
-out = {"folder": None, "version": None}
-if spec is not None and spec.origin:
-    out["folder"] = os.path.dirname(os.path.abspath(spec.origin))
-    for name in ("paddlepaddle", "paddlepaddle-gpu"):
-        try:
-            out["version"] = importlib.metadata.version(name)
-            break
-        except importlib.metadata.PackageNotFoundError:
-            pass
-print(json.dumps(out))
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaddleBuild:
-    """Where an interpreter's paddle lies, and which version it is."""
-
-    folder: Path
-    version: str
-
-    @property
-    def major(self) -> int:
-        head = self.version.split(".")[0]
-        return int(head) if head.isdigit() else 3
-
-    def link_options(self) -> list[str]:
-        """Libraries to link; 2.x keeps everything in the Python extension itself."""
-        names = (
-            ["libpaddle.so", "libcommon.so"]
-            if self.major == 2
-            else ["libphi.so", "libphi_core.so", "libcommon.so"]
-        )
-        folders = [self.folder / "libs", self.folder / "base"]
-        return [
-            *[f"-L{folder}" for folder in folders],
-            *[f"-l:{name}" for name in names],
-            *[f"-Wl,-rpath,{folder}" for folder in folders],
-        ]
-
 
 def cache_root() -> Path:
-    """``$AUTOAMP_CACHE_DIR``, else ``$XDG_CACHE_HOME/autoamp``, else ``~/.cache/autoamp``."""
+    """``$AUTOAMP_CACHE_DIR``, else ``$XDG_CACHE_HOME/autoamp``, else ``~/.cache/autoamp``.
+
+    Raises MachineError ``virtual-cache-unwritable`` where there is no home folder.
+    """
     own = os.environ.get("AUTOAMP_CACHE_DIR")
     if own:
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "autoamp"
-
-
-def find_paddle(python: str) -> PaddleBuild:
-    """The paddle that ``python`` would import, found without importing it.
-
-    Raises MachineError ``virtual-no-paddle``.
-    """
-    remedy = f"Install it for that interpreter: {python} -m pip install paddlepaddle"
     try:
-        # An empty folder: a script's own paddle.py must not be taken for the package.
-        with tempfile.TemporaryDirectory() as empty:
-            done = subprocess.run(
-                [python, "-c", _FIND_PADDLE],
-                cwd=empty,
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        raise MachineError(
-            f"The virtual device needs PaddlePaddle, and {python} could not be asked for it: "
-            f"{error}",
-            slug="virtual-no-paddle",
-            remedy=remedy,
-        ) from error
-    if not found["folder"] or not (Path(found["folder"]) / "include" / "paddle").is_dir():
-        raise MachineError(
-            f"The virtual device needs PaddlePaddle with its C++ headers; {python} has "
-            + ("no paddle." if not found["folder"] else f"none below {found['folder']}."),
-            slug="virtual-no-paddle",
-            remedy=remedy,
-        )
-    return PaddleBuild(folder=Path(found["folder"]), version=found["version"] or "unknown")
+        return (Path(base) if base else Path.home() / ".cache") / "autoamp"
+    except RuntimeError as error:
+        raise _unwritable("a home folder", error) from error
 
 
 def find_compiler() -> str:
@@ -160,7 +94,10 @@ def ensure_built(python: str, say: Callable[[str], None]) -> Path:
             say(
                 f"Building the virtual device for PaddlePaddle {paddle.version} (once, about 20 s)"
             )
-            _build(compiler, paddle, entry)
+            try:
+                _build(compiler, paddle, entry)
+            except OSError as error:
+                raise _unwritable(entry.parent, error) from error
             say(f"Built: {entry}")
     return entry
 
@@ -220,11 +157,16 @@ def _locked(entry: Path) -> Iterator[None]:
     except OSError as error:
         raise _unwritable(entry.parent, error) from error
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            # Some network file systems have no locks: two builds at once then cost time only,
+            # since the finished folder is put in place by one rename.
+            pass
         yield
 
 
-def _unwritable(folder: Path, error: OSError) -> MachineError:
+def _unwritable(folder: Path | str, error: Exception) -> MachineError:
     return MachineError(
         f"The virtual device is built into a cache, and {folder} cannot be written: {error}",
         slug="virtual-cache-unwritable",
@@ -232,11 +174,28 @@ def _unwritable(folder: Path, error: OSError) -> MachineError:
     )
 
 
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        # Whatever took the rights to look into it must not keep it here for ever.
+        try:
+            path.chmod(0o700)
+        except OSError:
+            pass
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _clear_leftovers(entry: Path) -> None:
+    """Work folders of builds that were killed. Called under the lock: none of them is at work."""
+    for left in entry.parent.glob(f"{entry.name}.*.build*"):
+        _remove(left)
+
+
 def _build(compiler: str, paddle: PaddleBuild, entry: Path) -> None:
-    try:
-        work = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", dir=entry.parent))
-    except OSError as error:
-        raise _unwritable(entry.parent, error) from error
+    """Raises MachineError ``virtual-build-failed``; OSError if the cache cannot be written."""
+    _clear_leftovers(entry)
+    work = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", suffix=".build", dir=entry.parent))
     damaged = work.parent / f"{work.name}.damaged"
     try:
         # One translation unit: reading paddle's headers is most of the work, so once is
@@ -257,7 +216,7 @@ def _build(compiler: str, paddle: PaddleBuild, entry: Path) -> None:
             str(work / LIBRARY),
             *paddle.link_options(),
         ]
-        _compile(command, entry)
+        _compile(command, work, entry.parent / f"{entry.name}.log")
         library = (work / LIBRARY).read_bytes()
         manifest = {
             "size": len(library),
@@ -268,31 +227,44 @@ def _build(compiler: str, paddle: PaddleBuild, entry: Path) -> None:
         (work / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         unit.unlink()
         # A rename within one folder is atomic: other processes see all of it or nothing.
-        if entry.exists():
+        if os.path.lexists(entry):
             os.rename(entry, damaged)
         os.rename(work, entry)
     finally:
-        shutil.rmtree(work, ignore_errors=True)
-        shutil.rmtree(damaged, ignore_errors=True)
+        _remove(work)
+        _remove(damaged)
 
 
-def _compile(command: list[str], entry: Path) -> None:
-    log = entry.parent / f"{entry.name}.log"
+def _compile(command: list[str], work: Path, log: Path) -> None:
+    """Run the compiler; its output stays in ``log`` if it fails. It dies with this process."""
+    log.write_text(" ".join(command) + "\n", encoding="utf-8")
+    # Objects and assembly in the work folder, which goes when the build ends or the next begins.
+    env = {**os.environ, "TMPDIR": str(work)}
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, errors="replace"
-        )
-        output, code = done.stdout + done.stderr, str(done.returncode)
-    except subprocess.TimeoutExpired:
-        output, code = "", f"no end within {BUILD_TIMEOUT_S} s"
+        with Supervised(command, env=env, cwd=work, log_path=log) as compiler:
+            ended = compiler.wait(BUILD_TIMEOUT_S)
     except OSError as error:
-        output, code = str(error), "it could not be started"
-    if code == "0":
+        # The compiler itself: it is there, and cannot be started.
+        raise _failed(command, f"it could not be started: {error}", log) from error
+    if ended is None:
+        raise _failed(command, f"no end within {BUILD_TIMEOUT_S} s", log)
+    if ended.code == 0:
+        log.unlink(missing_ok=True)
         return
-    log.write_text(" ".join(command) + "\n" + output, encoding="utf-8")
-    tail = "\n".join(output.strip().splitlines()[-8:])
-    raise MachineError(
-        f"The virtual device could not be built ({Path(command[0]).name}: {code}).\n{tail}",
+    raise _failed(
+        command, f"signal {ended.signal}" if ended.code is None else str(ended.code), log
+    )
+
+
+def _failed(command: list[str], how: str, log: Path) -> MachineError:
+    output = log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+    free = shutil.disk_usage(log.parent).free
+    if free < ROOM_BYTES:
+        how += f"; only {free >> 20} MiB are free in {log.parent}"
+    text = f"The virtual device could not be built ({Path(command[0]).name}: {how})."
+    tail = "\n".join(output[-8:]).strip()
+    return MachineError(
+        f"{text}\n{tail}" if tail else text,
         slug="virtual-build-failed",
         remedy=f"The full log is {log}.",
     )
