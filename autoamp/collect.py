@@ -110,6 +110,8 @@ def collect(plan: wire.Plan, ended: Ended, utilisation: Utilisation | None = Non
     tail = log_tail(log_path)
     setting = Setting.from_json(plan.setting)
     measurement = _numbers(plan, main, setting)
+    if plan.virtual is not None:
+        measurement = _with_loading(measurement, main)
     first = main.values.get("first_step")
     measurement = replace(
         measurement,
@@ -169,9 +171,6 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
         data_wait_share=(
             None if virtual or not wall else min(1.0, float(end.get("data_wait_s", 0.0)) / wall)
         ),
-        data_wait_reason=(
-            "time is modelled device time alone on a virtual device" if virtual else None
-        ),
         memory_allocated_peak_bytes=memory.get("allocated_peak_bytes"),
         memory_reserved_peak_bytes=memory.get("reserved_peak_bytes"),
         memory_overhead_bytes=memory.get("overhead_bytes"),
@@ -206,6 +205,40 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
         dataset_restarts=int(end.get("dataset_restarts", 0)),
         caveats=tuple(paddle.get("caveats", ())) + tuple(f"hook: {x}" for x in main.faults),
     )
+
+
+def _with_loading(m: Measurement, main: Process) -> Measurement:
+    """Waiting and busy share of a virtual device: its modelled step against the loader's own pace.
+
+    Several loaders fetch beside each other, so the slowest decides.
+    """
+    seen = main.values.get("loader_pace", {})
+    loaders = seen.get("loaders") or ()
+    reason = seen.get("reason") or "the trial ended before its loader was timed"
+    device_s = m.timed_s / m.steps_timed if m.timed_s and m.steps_timed else 0.0
+    busy_s = main.values.get("end", {}).get("busy_s")
+    loader_s = 0.0
+    if loaders:
+        times = [float(x["seconds_per_batch"]) * float(x["batches_per_step"]) for x in loaders]
+        loader_s = max(times)
+        m = replace(
+            m,
+            loader_s_per_step=loader_s,
+            loader_workers=int(loaders[times.index(loader_s)]["workers"]),
+        )
+    else:
+        m = replace(m, loader_reason=reason)
+    step_s = max(device_s, loader_s)
+    if not device_s:
+        return replace(m, data_wait_reason="no step was timed")
+    if loaders:
+        m = replace(m, data_wait_share=1.0 - device_s / step_s)
+    else:
+        m = replace(m, data_wait_reason=f"the loader was not timed: {reason}")
+    if busy_s is not None:
+        share = float(busy_s) / m.steps_timed / step_s
+        m = replace(m, modelled_busy_share=min(1.0, share))
+    return m
 
 
 def _loaders(end: dict[str, Any]) -> list[dict[str, Any]]:

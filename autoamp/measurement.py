@@ -144,7 +144,8 @@ class Measurement:
     """Everything one trial showed.
 
     ``throughput_samples_per_s`` is samples really delivered over the wall clock of the timed
-    window, data wait included (on a virtual device: over the modelled device time).
+    window, data wait included. On a virtual device: over the modelled device time, as if the
+    loader were never late; ``samples_per_s_with_loader`` has this machine's loader in it.
     ``throughput_spread`` is half the range of the window's blocks relative to their mean.
     """
 
@@ -165,6 +166,15 @@ class Measurement:
     block_throughputs: tuple[float, ...] = ()
     data_wait_share: float | None = None
     data_wait_reason: str | None = None
+
+    modelled_busy_share: float | None = None
+    """Virtual devices only: share of a step, this machine's loader included, in which the model
+    has work for the GPU. Nothing sampled it."""
+    loader_s_per_step: float | None = None
+    """Virtual devices only: seconds in which this machine's loader makes the batches of a step,
+    measured after the timed steps with the device idle. The throughput leaves it out."""
+    loader_workers: int | None = None
+    loader_reason: str | None = None
 
     memory_allocated_peak_bytes: int | None = None
     memory_reserved_peak_bytes: int | None = None
@@ -212,6 +222,23 @@ class Measurement:
     @property
     def ok(self) -> bool:
         return self.outcome is Outcome.ok
+
+    @property
+    def loader_samples_per_s(self) -> float | None:
+        """What the loader gives by itself, on this machine."""
+        if not self.loader_s_per_step or not self.steps_timed or not self.samples_timed:
+            return None
+        return self.samples_timed / self.steps_timed / self.loader_s_per_step
+
+    @property
+    def samples_per_s_with_loader(self) -> float | None:
+        """Modelled: a step takes as long as the slower of device and loader.
+
+        Paddle's loaders fetch in a thread or processes of their own, ahead of the loop, so the
+        two overlap with any number of workers.
+        """
+        rate, device = self.loader_samples_per_s, self.throughput_samples_per_s
+        return None if rate is None or device is None else min(rate, device)
 
     @property
     def memory_estimated_bytes(self) -> int:

@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from autoamp.measurement import Measurement, OpCalls
+from autoamp.measurement import Label, Measurement, OpCalls
 from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies.ceilings import NOT_CLIMBED, OUT_OF_TRIALS
 from autoamp.studies.confirm import Interval, is_gain
@@ -168,7 +168,9 @@ def evidence(s: Session, mixed: Choice) -> list[str]:
     elif ratio.ratio >= 1:
         out.append(f"the gain is below the least asked for ({s.options.min_gain:.0%}, --min-gain)")
     wait = s.fp32.data_wait_share
-    if wait is not None and wait >= DATA_WAIT_SHARE:
+    # A virtual device's throughput leaves the loader out, so it cannot be the loader's doing.
+    measured = s.fp32.time_label is Label.measured
+    if wait is not None and wait >= DATA_WAIT_SHARE and measured:
         out.append(f"data wait is {wait:.0%} of each step; try a larger num_workers")
     device = s.machine.device
     if device.tensor_core_generation == 0:

@@ -14,8 +14,9 @@ from autoamp.settings import Dtype, Setting
 from autoamp.studies import recommendation as r
 from autoamp.studies.confirm import Interval, t95
 from autoamp.studies.drift import DriftCheck, tail_loss
+from autoamp.studies.loading import loader_caveat
 from autoamp.studies.proposal import Choice, Result, recipe
-from autoamp.studies.score import peak_memory_bytes
+from autoamp.studies.score import peak_memory_bytes, shown_peak_bytes
 from autoamp.studies.script_identity import ScriptIdentity
 from autoamp.studies.snippet import snippet
 
@@ -74,7 +75,7 @@ def build(
         learning_rate_advice=learning_rate_advice(
             result.script_batch, result.best.setting.batch_size
         ),
-        caveats=result.caveats,
+        caveats=result.caveats + _loader_caveats(result),
         labels={name: LABELS[name] for name in sorted(_labels_used(result))},
         error_band=error_band_note or None,
         machine=machine_record(result.machine),
@@ -115,8 +116,11 @@ def measured(
     """What the runs of one setting showed; the first run gives what is not averaged."""
     first = runs[0]
     throughput = _throughput(runs)
-    peaks = [x for m in runs if (x := peak_memory_bytes(m)) is not None]
+    peaks = [x for m in runs if (x := shown_peak_bytes(m)) is not None]
     peak = max(peaks) if peaks else None
+    needs = [x for m in runs if (x := peak_memory_bytes(m)) is not None]
+    needed = max(needs) if needs else None
+    virtual = first.time_label is Label.modelled
     use = first.utilisation
     return r.Measured(
         setting=r.SettingRecord.of(setting),
@@ -131,22 +135,44 @@ def measured(
             allocated_bytes=first.memory_allocated_peak_bytes,
             reserved_bytes=first.memory_reserved_peak_bytes,
             device_used_bytes=use.memory_used_peak_bytes,
-            share_of_device=peak / device_bytes if peak is not None and device_bytes else None,
+            share_of_device=needed / device_bytes if needed and device_bytes else None,
             label=first.memory_label.value,
             reason=first.memory_reason or (None if peak is not None else "not recorded"),
+            overhead_bytes=first.memory_overhead_bytes,
+            workspace_bytes=first.memory_workspace_bytes,
+            needed_bytes=needed if virtual else None,
+            needed_label=Label.modelled.value if virtual else None,
         ),
         utilisation=r.UtilisationRecord(
             gpu_percent=use.gpu_percent,
             power_mean_w=use.power_mean_w,
             energy_j=use.energy_j,
             reason=use.reason or (None if use.gpu_percent is not None else "not sampled"),
+            modelled_busy_share=first.modelled_busy_share,
         ),
         data_wait_share=first.data_wait_share,
         data_wait_reason=first.data_wait_reason
         or (None if first.data_wait_share is not None else "not recorded"),
+        data_wait_label=first.time_label.value,
+        loading=_loading(first) if virtual else None,
         numerics=_numerics(runs, stability),
         tf32_matmul=first.tf32_matmul,
         tf32_conv=first.tf32_conv,
+    )
+
+
+def _loader_caveats(result: Result) -> tuple[str, ...]:
+    found = loader_caveat(result.best.first, result.fp32)
+    return () if found is None else (found,)
+
+
+def _loading(first: Measurement) -> r.Loading:
+    return r.Loading(
+        loader_samples_per_s=first.loader_samples_per_s,
+        samples_per_s=first.samples_per_s_with_loader,
+        workers=first.loader_workers,
+        label=Label.modelled.value,
+        reason=first.loader_reason,
     )
 
 

@@ -74,7 +74,9 @@ class Throughput(Struct, frozen=True, kw_only=True):
 
 
 class Memory(Struct, frozen=True, kw_only=True):
-    """Peak memory; ``peak_bytes`` is what counts against the device's capacity."""
+    """Peak memory as measured or counted (``label``). On a virtual device ``overhead_bytes`` and
+    ``workspace_bytes`` are estimates of what comes on top; ``needed_bytes`` is the sum, which is
+    held against the device's capacity."""
 
     peak_bytes: int | None
     allocated_bytes: int | None
@@ -83,6 +85,10 @@ class Memory(Struct, frozen=True, kw_only=True):
     share_of_device: float | None
     label: LabelName
     reason: str | None = None
+    overhead_bytes: int | None = None
+    workspace_bytes: int | None = None
+    needed_bytes: int | None = None
+    needed_label: LabelName | None = None
 
 
 class UtilisationRecord(Struct, frozen=True, kw_only=True):
@@ -91,6 +97,18 @@ class UtilisationRecord(Struct, frozen=True, kw_only=True):
     gpu_percent: float | None
     power_mean_w: float | None
     energy_j: float | None
+    reason: str | None = None
+    modelled_busy_share: float | None = None
+
+
+class Loading(Struct, frozen=True, kw_only=True):
+    """Virtual devices: the loader of the machine at hand, timed with the device idle, and what a
+    step would give that waits for the slower of the two (``label``)."""
+
+    loader_samples_per_s: float | None
+    samples_per_s: float | None
+    workers: int | None
+    label: LabelName
     reason: str | None = None
 
 
@@ -118,6 +136,8 @@ class Measured(Struct, frozen=True, kw_only=True):
     utilisation: UtilisationRecord
     data_wait_share: float | None
     data_wait_reason: str | None = None
+    data_wait_label: LabelName = "measured"
+    loading: Loading | None = None
     numerics: Numerics
     tf32_matmul: bool | None = None
     tf32_conv: bool | None = None

@@ -83,6 +83,10 @@ class DeviceHooks:
         rows = self.virtual.op_report()
         return float(sum(row.flops for row in rows)), float(sum(row.bytes for row in rows))
 
+    def busy_s(self) -> float | None:
+        """Of the modelled seconds, those in which the GPU had work; None on a real device."""
+        return None if self.virtual is None else float(self.virtual.busy_s())
+
     def memory_peaks(self) -> dict[str, Any]:
         """Peak bytes since the start of the process, from paddle's own counters."""
         core = self._session.paddle.base.core

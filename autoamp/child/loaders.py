@@ -1,6 +1,7 @@
 """Data loaders: which one feeds training, its batch size, its waiting time, its end."""
 
 import time
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,11 @@ class LoaderHooks:
         self.wait_s = 0.0
         self._waiting: dict[int, int] = {}
         """Samples delivered since the last step, by loader."""
+        # Weak: an iterator that ends must take its workers with it.
+        self._iterators: dict[int, weakref.ref[Any]] = {}
+        self._batches: dict[int, int] = {}
+        self._batches_at_start: dict[int, int] = {}
+        self._steps_since_start = 0
         self.restarts = 0
         self.restarting = True
 
@@ -138,6 +144,8 @@ class LoaderHooks:
             self.wait_s += time.perf_counter() - start
             loader = getattr(iterator, "_autoamp_loader", None)
             if loader is not None:
+                self._iterators[id(loader)] = weakref.ref(iterator)
+                self._batches[id(loader)] = self._batches.get(id(loader), 0) + 1
                 self._last = {
                     "id": id(loader),
                     "about": loader._autoamp,
@@ -179,6 +187,7 @@ class LoaderHooks:
 
         Returns the samples that training loaders delivered for it; None without a loader.
         """
+        self._steps_since_start += 1
         last, self._last = self._last, None
         waiting, self._waiting = self._waiting, {}
         if last is None:
@@ -191,6 +200,22 @@ class LoaderHooks:
             record["delivered_max"] = delivered
         # What an evaluation loader delivered in between is no training sample.
         return sum(n for loader, n in waiting.items() if loader in self.fed)
+
+    def start_counting(self) -> None:
+        """From now on batches are counted for ``feeding``."""
+        self._batches_at_start = dict(self._batches)
+        self._steps_since_start = 0
+
+    def feeding(self) -> list[tuple[Any, float]]:
+        """The iterators behind the steps since ``start_counting``, with batches a step."""
+        steps = max(1, self._steps_since_start)
+        found = []
+        for key, reference in self._iterators.items():
+            iterator = reference()
+            batches = self._batches[key] - self._batches_at_start.get(key, 0)
+            if iterator is not None and key in self.fed and batches:
+                found.append((iterator, batches / steps))
+        return found
 
     def facts(self) -> list[dict[str, Any]]:
         """Training loaders, with a reason where the batch size cannot be changed."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from autoamp import wire
+from autoamp.child import loader_pace
 from autoamp.child.ending import end_now
 from autoamp.child.patching import (
     optimizer_classes,
@@ -60,6 +61,7 @@ class Meter:
         self._block_steps = 0
         self._wanted: int | None = None
         self._wait_at_start = 0.0
+        self._busy_start: float | None = None
         self._blocks: list[tuple[float, int, int]] = []
         self._input_samples = 0
         self._ended = False
@@ -318,6 +320,8 @@ class Meter:
         self._wall_start = time.perf_counter()
         self._window_start = self._block_start = session.device.clock_s()
         self._wait_at_start = session.loaders.wait_s
+        self._busy_start = session.device.busy_s()
+        session.loaders.start_counting()
         self._work_start = session.device.work()
         self._block_steps = max(1, math.ceil(plan.min_steps / plan.blocks))
         self._block_end = self.steps + self._block_steps
@@ -399,6 +403,7 @@ class Meter:
             "blocks": self._blocks,
             "window_wall_s": wall,
             "data_wait_s": loaders.wait_s - self._wait_at_start,
+            "busy_s": self._busy_s(),
             **self._step_work(),
             "tf32": self._session.tf32.seen(),
             "losses": self._read,
@@ -409,6 +414,13 @@ class Meter:
             "dataset_restarts": loaders.restarts,
             "modules": user_modules(),
         }
+
+    def _busy_s(self) -> float | None:
+        """Modelled seconds of the timed window in which the virtual GPU had work."""
+        now = self._session.device.busy_s()
+        if now is None or self._busy_start is None:
+            return None
+        return now - self._busy_start
 
     def _step_work(self) -> dict[str, float | None]:
         steps = sum(block[2] for block in self._blocks)
@@ -422,6 +434,8 @@ class Meter:
         self._ended = True
         self._read_losses()
         self._session.events.emit("end", **self._report(reason))
+        if self._session.device.virtual is not None:
+            loader_pace.measure(self._session)
         end_now(self._session.paddle)
 
     def _script_ended(self) -> None:

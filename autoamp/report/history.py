@@ -9,7 +9,7 @@ from typing import Any
 
 from autoamp.errors import UsageError
 from autoamp.measurement import Label, Measurement, Outcome, Phase
-from autoamp.report.text import bytes_text, ratio_text, scale_text
+from autoamp.report.text import bytes_text, estimated_text, ratio_text, scale_text
 from autoamp.settings import Level, Setting
 from autoamp.studies import codec
 from autoamp.studies.history import fp32_of
@@ -268,7 +268,7 @@ def _memory(m: Measurement | None) -> str:
     size = None if m is None else _memory_bytes(m)
     if m is None or size is None:
         return "-"
-    return bytes_text(size) + _mark(m.memory_label)
+    return bytes_text(size) + _mark(m.memory_label) + estimated_text(m.memory_estimated_bytes)
 
 
 def _mark(label: Label) -> str:

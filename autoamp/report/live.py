@@ -13,7 +13,13 @@ from autoamp import __version__
 from autoamp.measurement import Label, Measurement, Outcome, Phase, ScriptFacts
 from autoamp.probes.facts import DeviceKind, Machine, Severity
 from autoamp.report import plan as plan_report
-from autoamp.report.text import bytes_text, ratio_text, scale_text, seconds_text
+from autoamp.report.text import (
+    bytes_text,
+    estimated_text,
+    ratio_text,
+    scale_text,
+    seconds_text,
+)
 from autoamp.settings import Level
 from autoamp.studies import storage_url
 from autoamp.studies.plan_table import PlanRow
@@ -187,7 +193,7 @@ class View:
             lists or "default",
             f"{rate:.4g}" if timed and rate is not None else "-",
             ratio,
-            bytes_text(memory),
+            bytes_text(memory) + estimated_text(measurement.memory_estimated_bytes),
             str(measurement.skipped_steps),
             outcome,
         )
@@ -278,7 +284,7 @@ class TerminalView(View):
         return line
 
 
-_WIDTHS = (3, 9, 5, 8, 6, 6, 16, 9, 9, 10, 7)
+_WIDTHS = (3, 9, 5, 8, 6, 6, 16, 9, 9, 16, 7)
 
 
 def _format(number: int, *cells: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoamp.report.text import bytes_text
+from autoamp.report.text import bytes_text, estimated_text
 from autoamp.studies.plan_table import PlanRow, PlanTable, PrecisionRow
 
 GAP = 2
@@ -80,7 +80,8 @@ def notes(row: PlanRow) -> list[str]:
             out.append(f"{name} {_state(found)}: {found.reason}")
     if row.verdict != "use" and row.headline is not None:
         out.append(row.headline)
-    out += [caveat for caveat in row.caveats if "--trials" in caveat]
+    told = ("--trials", "the loader of this machine")
+    out += [caveat for caveat in row.caveats if any(word in caveat for word in told)]
     return out
 
 
@@ -88,7 +89,8 @@ def trust(table: PlanTable) -> list[str]:
     """What the bands mean, and which GPU leads by more than they allow for."""
     out = [
         "No GPU ran. Times are modelled: samples/s ± the band of a GPU's throughput, the ratio ± "
-        "its own; memory is counted as Paddle allocates it; FP16 and BF16 were emulated."
+        "its own; memory is counted as Paddle allocates it, and what is added (m) is modelled: "
+        "context and workspaces; FP16 and BF16 were emulated."
     ]
     loose = [row.device for row in table.rows if not row.band.calibrated]
     if loose:
@@ -132,7 +134,9 @@ def _ratio(row: PlanRow) -> str:
 
 def _memory(row: PlanRow) -> str:
     peak = None if row.memory is None else row.memory.peak_bytes
-    return f"{bytes_text(peak)} of {bytes_text(row.memory_bytes)}"
+    needed = None if row.memory is None else row.memory.needed_bytes
+    extra = estimated_text(0 if peak is None or needed is None else needed - peak)
+    return f"{bytes_text(peak)}{extra} of {bytes_text(row.memory_bytes)}"
 
 
 def _state(found: PrecisionRow | None) -> str:

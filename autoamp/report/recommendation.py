@@ -69,9 +69,11 @@ def table(rec: Recommendation) -> list[str]:
         ["", *(title for title, _ in columns), _change_title(base, changed, rec)],
         ["samples/s", *(_throughput(m) for _, m in columns), _throughput_change(base, changed)],
         ["memory peak", *(_memory(m) for _, m in columns), _memory_change(base, changed)],
+        ["and context, workspaces", *(_estimated(m) for _, m in columns), ""],
         ["batch size", *(_plain(m.batch_size) for _, m in columns), _batch_change(base, changed)],
         ["GPU utilisation", *(_utilisation(m) for _, m in columns), ""],
-        ["data wait", *(_share(m.data_wait_share) for _, m in columns), ""],
+        ["data wait", *(_data_wait(m) for _, m in columns), ""],
+        ["with this machine's loader", *(_with_loader(m) for _, m in columns), ""],
         [
             "time for 1,000 samples",
             *(_time(m) for _, m in columns),
@@ -90,7 +92,8 @@ def _null_reasons(shown: list[Measured]) -> list[str]:
     """Why a row has no number, each reason once."""
     out = []
     for measured in shown:
-        if measured.utilisation.gpu_percent is None and measured.utilisation.reason:
+        use = measured.utilisation
+        if use.gpu_percent is None and use.modelled_busy_share is None and use.reason:
             out.append(f"GPU utilisation: {measured.utilisation.reason}")
         if measured.data_wait_share is None and measured.data_wait_reason:
             out.append(f"data wait: {measured.data_wait_reason}")
@@ -199,8 +202,31 @@ def _memory(m: Measured) -> str:
     return _labelled(bytes_text(m.memory.peak_bytes), m.memory.label)
 
 
+def _estimated(m: Measured) -> str:
+    """What the model adds to the counted peak of a virtual device."""
+    parts = [x for x in (m.memory.overhead_bytes, m.memory.workspace_bytes) if x is not None]
+    if not parts or m.memory.needed_label is None:
+        return "-"
+    return _labelled(bytes_text(sum(parts)), m.memory.needed_label)
+
+
+def _with_loader(m: Measured) -> str:
+    """Samples/s of a virtual device's step that waits for the loader of the machine at hand."""
+    rate = None if m.loading is None else m.loading.samples_per_s
+    if m.loading is None or rate is None:
+        return "-"
+    text = f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"
+    return _labelled(f"{text}/s", m.loading.label)
+
+
+def _data_wait(m: Measured) -> str:
+    return _labelled(_share(m.data_wait_share), m.data_wait_label)
+
+
 def _utilisation(m: Measured) -> str:
-    percent = m.utilisation.gpu_percent
+    percent, busy = m.utilisation.gpu_percent, m.utilisation.modelled_busy_share
+    if percent is None and busy is not None:
+        return f"{busy * 100:.0f} % busy modelled"
     return "-" if percent is None else f"{percent:.0f} %"
 
 

@@ -15,6 +15,11 @@ def bytes_text(value: int | None) -> str:
     return f"{size:.1f} GiB"
 
 
+def estimated_text(extra_bytes: int) -> str:
+    """`` +1.9 m``: GiB that the model adds to a counted peak (context, workspaces); else empty."""
+    return f" +{extra_bytes / 2**30:.1f} m" if extra_bytes else ""
+
+
 def ratio_text(value: float) -> str:
     """``1.43x``."""
     return f"{value:.2f}x"

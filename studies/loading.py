@@ -1,0 +1,31 @@
+"""What this machine's data loader does to the numbers of a virtual device.
+
+The modelled throughput is the device's alone: another host may load faster. Where the loader of
+the machine at hand would be the slower part, that is said apart.
+"""
+
+from autoamp.measurement import Measurement
+
+
+def loader_caveat(best: Measurement, fp32: Measurement | None) -> str | None:
+    """A sentence if the loader is slower than the device with the best setting; else None."""
+    loader, device = best.loader_samples_per_s, best.throughput_samples_per_s
+    if loader is None or device is None or loader >= device:
+        return None
+    workers = best.loader_workers or 0
+    made = f"the loader of this machine (num_workers={workers}) makes {_rate(loader)} samples/s"
+    plain = None if fp32 is None else fp32.throughput_samples_per_s
+    if plain is not None and plain < loader:
+        return (
+            f"{made}: enough for FP32 ({_rate(plain)} modelled), below the {_rate(device)} that "
+            f"the device could take with the best setting; only {loader / plain:.2f}x will show "
+            "until it is faster"
+        )
+    return (
+        f"{made}: below the {_rate(device)} that the device could take (modelled); AMP will not "
+        "show until it is faster"
+    )
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
