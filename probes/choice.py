@@ -51,11 +51,14 @@ def choose(
     reading: NvmlReading,
     paddle: PaddleInstall,
     host: Host,
+    *,
+    fastest_first: bool = False,
 ) -> tuple[Device, str]:
     """The device asked for, or for ``auto`` the best one; with the reason.
 
-    ``unusable`` says by ``paddle_name`` what stands against a GPU. Raises MachineError
-    ``device-not-found``.
+    ``fastest_first``: the GPUs differ and CUDA numbers them by speed, so that a program which
+    does not choose gets the fastest: ``auto`` must not be another one. ``unusable`` says by
+    ``paddle_name`` what stands against a GPU. Raises MachineError ``device-not-found``.
     """
     if spec.kind is DeviceKind.virtual:
         return virtual(spec), ASKED
@@ -73,7 +76,7 @@ def choose(
             slug="device-not-found",
             remedy="autoamp probe shows what is here; without a GPU use --device virtual:NAME",
         )
-    return _auto(gpus, others, unusable)
+    return _auto(gpus, others, unusable, fastest_first)
 
 
 def _custom(spec: DeviceSpec, others: Sequence[Device], paddle: PaddleInstall) -> Device:
@@ -92,20 +95,31 @@ def _custom(spec: DeviceSpec, others: Sequence[Device], paddle: PaddleInstall) -
 
 
 def _auto(
-    gpus: Sequence[Device], others: Sequence[Device], unusable: Mapping[str, Problem | None]
+    gpus: Sequence[Device],
+    others: Sequence[Device],
+    unusable: Mapping[str, Problem | None],
+    fastest_first: bool,
 ) -> tuple[Device, str]:
     working = [d for d in gpus if unusable[d.paddle_name] is None]
     if working:
         first = working[0]
+        words = "the first GPU that CUDA shows and Paddle can use"
+        if fastest_first and (fastest := _fastest(working)) is not None and fastest != first:
+            first, words = fastest, "the fastest GPU that Paddle can use: CUDA begins with it"
         if not _busy(first):
-            return first, "the first GPU that CUDA shows and Paddle can use"
-        for other in working[1:]:
-            if other.name == first.name and other.mig == first.mig and not _busy(other):
+            return first, words
+        for other in working:
+            if (
+                other != first
+                and other.name == first.name
+                and other.mig == first.mig
+                and not _busy(other)
+            ):
                 return (
                     other,
                     f"{first.paddle_name} is busy; this one is equal and idle",
                 )
-        return first, "the first GPU that CUDA shows and Paddle can use; it is busy"
+        return first, f"{words}; it is busy"
     if gpus:
         # An unusable GPU is chosen, too: its problem blocks tuning and says what to do.
         return gpus[0], "the first GPU that CUDA shows; Paddle cannot use it"
@@ -117,6 +131,16 @@ def _auto(
         "op, memory counted as Paddle allocates it, times modelled. Choose another with "
         "--device virtual:NAME (autoamp devices)."
     )
+
+
+def _fastest(gpus: Sequence[Device]) -> Device | None:
+    """The GPU with the highest FP32 rate, the first of equals; None if one is not known.
+
+    CUDA's own guess is documented as "a simple heuristic" (CUDA C++ Programming Guide).
+    """
+    rates = [d.model.fp32_tflops if d.model is not None else None for d in gpus]
+    known = [rate for rate in rates if rate is not None]
+    return gpus[rates.index(max(known))] if known and len(known) == len(rates) else None
 
 
 def _busy(device: Device) -> bool:

@@ -40,6 +40,22 @@ def nvml_problems(reading: NvmlReading, paddle: PaddleInstall, host: Host) -> li
         )
     if reading.problem is not None:
         found.append(_nvml_trouble(reading, paddle, host))
+    elif not (reading.gpus or reading.lost or reading.mig_empty):
+        gpu_build = paddle.gpu_build and paddle.build != "rocm"
+        found.append(
+            problem(
+                Severity.warning if gpu_build else Severity.note,
+                "The NVIDIA driver answers and shows no GPU"
+                + (
+                    f", though {host.nvidia_on_pci} are on the PCI bus."
+                    if host.nvidia_on_pci
+                    else "."
+                ),
+                "In a container: start it with --gpus all, and NVIDIA_VISIBLE_DEVICES neither "
+                "'none' nor 'void'. Else see what nvidia-smi says.",
+                slug="no-gpu-shown",
+            )
+        )
     return found
 
 

@@ -75,7 +75,10 @@ def assemble(
     gpus = visible.visible(reading.gpus, environment.get(visible.VISIBLE))
     shown = tuple(gpu_device(gpu, number, host) for number, gpu in enumerate(gpus))
     unusable = {d.paddle_name: usable.unusable(d, reading, paddle) for d in shown}
-    chosen, reason = choice.choose(spec, shown, others, unusable, reading, paddle, host)
+    by_speed = visible.order_is_doubtful(gpus, environment) and visible.VISIBLE not in environment
+    chosen, reason = choice.choose(
+        spec, shown, others, unusable, reading, paddle, host, fastest_first=by_speed
+    )
     problems = checks.paddle_problems(paddle)
     about_gpus = gpu_checks.nvml_problems(reading, paddle, host)
     about_gpus += gpu_checks.several(reading.gpus, gpus, environment)

@@ -68,8 +68,20 @@ def test_a_good_machine_has_no_problem() -> None:
     assert checks.host_problems(HOST, a10()) == []
     assert usable.unusable(a10(), READING, replace(PADDLE, cuda_version="12.3")) is None
     assert gpu_checks.gpu_problems(a10(), READING, replace(PADDLE, cuda_version="12.3")) == []
-    assert gpu_checks.nvml_problems(READING, PADDLE, HOST) == []
+    seen = replace(READING, gpus=(STATE,))
+    assert gpu_checks.nvml_problems(seen, PADDLE, HOST) == []
     assert gpu_checks.several((STATE,), (STATE,), {}) == []
+
+
+@pytest.mark.parametrize("gpu_build", [True, False])
+@pytest.mark.parametrize("on_pci", [None, 0, 2])
+def test_a_driver_that_shows_no_gpu_is_said(gpu_build: bool, on_pci: int | None) -> None:
+    paddle = replace(PADDLE, gpu_build=gpu_build)
+    found = gpu_checks.nvml_problems(READING, paddle, replace(HOST, nvidia_on_pci=on_pci))
+    (problem,) = found
+    assert problem.slug == "no-gpu-shown" and "--gpus all" in problem.remedy
+    assert problem.severity is (Severity.warning if gpu_build else Severity.note)
+    assert ("2 are on the PCI bus" in problem.sentence) == (on_pci == 2)
 
 
 @pytest.mark.parametrize(

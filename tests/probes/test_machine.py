@@ -237,3 +237,25 @@ def test_paddles_own_gate_stays_closed(name: str, monkeypatch: pytest.MonkeyPatc
 def test_a_broken_name_is_refused_before_anything_is_asked() -> None:
     with pytest.raises(UsageError):
         probe_machine.probe("virtual:")
+
+
+@pytest.mark.parametrize(
+    ("environment", "chosen"),
+    [
+        # CUDA's own numbering begins with the fastest: plain python would train there.
+        ({}, "rtx3090"),
+        ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "rtx3090"),
+        ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "gtx1080"),
+        # The user's own order holds.
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, "gtx1080"),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, "rtx3090"),
+    ],
+)
+def test_auto_takes_the_gpu_that_a_program_without_choice_would_get(
+    environment: dict[str, str], chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = assembled(monkeypatch, "mixed-generations", environment=environment)
+    assert found.device.model is not None and found.device.model.alias == chosen
+    assert ("CUDA begins with it" in found.device_reason) == (
+        chosen == "rtx3090" and "CUDA_VISIBLE_DEVICES" not in environment
+    )
