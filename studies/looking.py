@@ -165,7 +165,7 @@ def _rescues(s: Session, plain: Setting, precision: Precision) -> tuple[Setting,
     ops = tuple(sorted(s.scan.overflow_ops)) if s.scan is not None else ()
     if ops:
         out.append(replace(plain, custom_black_list=ops))
-    if precision.level is Level.O2:
+    if precision.level is Level.O2 and s.has_knob("master_grad"):
         # Gradients that are unscaled in float16 underflow a second time; float32 ones do not.
         out.append(replace(plain, custom_black_list=ops, master_grad=True))
     for scale in s.window.candidates() if s.window is not None else (1024.0,):

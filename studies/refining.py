@@ -92,10 +92,10 @@ def _dimensions(s: Session, budget: Budget) -> Dimensions | None:
         lists += [(), tuple(sorted(s.scan.overflow_ops))]
     o2 = [b for b in bases if b.amp_level is Level.O2]
     masters = [b.master_grad for b in o2 if b.dtype is Dtype.float16]
-    if free and masters:
+    if free and masters and s.has_knob("master_grad"):
         masters += [None, True]
     promotes: list[bool | None] = [b.use_promote for b in o2]
-    if budget.variants and o2:
+    if budget.variants and o2 and s.has_knob("use_promote"):
         promotes += [None, False]
     return Dimensions(
         precisions=precisions,

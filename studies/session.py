@@ -140,6 +140,12 @@ class Session:
     def has_space(self) -> bool:
         return self._space is not None
 
+    def has_knob(self, name: str) -> bool:
+        """False where the probe says that this Paddle does not have the knob: a setting with it
+        would be run without it."""
+        knob = self.machine.knob(name)
+        return knob is None or knob.available
+
     @property
     def left(self) -> int:
         """Counted trials that may still be run."""
