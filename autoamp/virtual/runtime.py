@@ -85,7 +85,7 @@ def _follow_tf32(core: Any, library: Library) -> None:
             library.call("set_tf32", int(core.get_cublas_switch()), int(core.get_cudnn_switch()))
 
     if not hasattr(core, "get_cublas_switch"):
-        return
+        _stand_in_switches(core)
     tell()
     for name in ("set_cublas_switch", "set_cudnn_switch"):
         original = getattr(core, name)
@@ -97,6 +97,22 @@ def _follow_tf32(core: Any, library: Library) -> None:
         # Whoever replaces it after us looks for it by its name.
         switch.__name__ = name
         script_names.replace_everywhere(name, original, switch)
+
+
+def _stand_in_switches(core: Any) -> None:
+    """CPU wheels of Paddle 2.6 lack the switches that scripts for GPUs may call; its GPU wheels
+    begin with both on (read in 2.6.2), so that FP32 is TF32 there."""
+    state = {"cublas": True, "cudnn": True}
+    for name in state:
+
+        def get_switch(name: str = name) -> bool:
+            return state[name]
+
+        def set_switch(on: bool, name: str = name) -> None:
+            state[name] = bool(on)
+
+        setattr(core, f"get_{name}_switch", get_switch)
+        setattr(core, f"set_{name}_switch", set_switch)
 
 
 def set_numerics(on: bool) -> None:

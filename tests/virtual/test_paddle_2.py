@@ -61,6 +61,16 @@ for level, dtype in (("O0", "float16"), ("O1", "float16"), ("O2", "float16"),
     runs[level + dtype] = [train(level, dtype), runtime.low_precision_calls()["conv2d"]]
 out = dict(runs=runs, version=paddle.__version__, device=paddle.get_device(),
            peak=runtime.allocated_peak_bytes(), clock=runtime.clock_s())
+core = paddle.base.core
+def product_s():
+    z = paddle.ones([2048, 2048])
+    before = runtime.clock_s()
+    paddle.matmul(z, z)
+    return runtime.clock_s() - before
+out["tf32"] = [core.get_cublas_switch(), core.get_cudnn_switch()]
+out["products_s"] = [product_s()]
+core.set_cublas_switch(False)
+out["products_s"].append(product_s())
 paddle.set_device("cpu")
 out["cpu"] = train("O0")
 print(json.dumps(out))
@@ -92,3 +102,7 @@ def test_every_level_trains(devices: Any, monkeypatch: pytest.MonkeyPatch) -> No
         column = 2 if name.startswith("O0") else 0 if "bfloat16" not in name else 1
         assert conv[column] == 4, name
     assert got["peak"] > 0 and got["clock"] > 0
+    # GPU wheels of 2.6 run FP32 in TF32 unless told otherwise: so does the GPU that is played.
+    assert got["tf32"] == [True, True]
+    with_tf32, without = got["products_s"]
+    assert without > 2 * with_tf32
