@@ -1,7 +1,6 @@
 """The GPU catalogue: one row a model, its source kept beside it."""
 
 import csv
-import difflib
 import functools
 import re
 from importlib import resources
@@ -93,6 +92,9 @@ def find(name: str) -> GpuModel:
             slug="ambiguous-device",
             remedy="give one of these names",
         )
+    # Imported where a name is wrong: a probe must not pay for it.
+    import difflib
+
     near = difflib.get_close_matches(wanted, [_plain(m.alias) for m in models()], n=3)
     close = [m.alias for m in models() if _plain(m.alias) in near]
     raise UsageError(

@@ -8,26 +8,62 @@ import json
 import os
 import re
 import sys
-from importlib import metadata
 from importlib.machinery import PathFinder
 
 DISTRIBUTIONS = ("paddlepaddle-gpu", "paddlepaddle", "paddlepaddle-xpu", "paddlepaddle-dcu")
 # Wheels that put files into the same `paddle` folder; the first found names the distribution.
+WANTED = (*DISTRIBUTIONS, "numpy")
+
+
+_METADATA = re.compile(r"([A-Za-z0-9._-]+?)-([^-]+)(-py\d[^-]*)?\.(?:dist|egg)-info$")
+
+
+def versions(places: "list[str]") -> "dict[str, str]":
+    """Versions by distribution, from the names of metadata folders; the first place wins.
+
+    ``importlib.metadata`` tells the same and imports Python's email package for it, which takes
+    longer than the rest of this file.
+    """
+    found: dict[str, str] = {}
+    for place in places:
+        try:
+            names = sorted(os.listdir(place))
+        except OSError:
+            continue
+        for name in names:
+            match = _METADATA.match(name)
+            if match is None:
+                continue
+            key = re.sub(r"[-_.]+", "-", match.group(1)).lower()
+            if key in WANTED:
+                found.setdefault(key, match.group(2))
+    return found
+
+
+def slow_versions() -> "dict[str, str]":
+    """The same by ``importlib.metadata``, for a paddle whose metadata lies elsewhere."""
+    from importlib import metadata
+
+    found = {}
+    for name in WANTED:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            pass
+    return found
 
 
 def answer() -> "dict[str, object]":
     """Facts as plain JSON values; ``paddle_install.read_answer`` gives them their meaning."""
     out: dict[str, object] = {"python_version": sys.version.split()[0], "plugins": []}
-    installed = {}
-    for name in (*DISTRIBUTIONS, "numpy"):
-        try:
-            installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            pass
-    out["installed"] = installed
     # The working directory is left out: a `paddle` folder in it is the user's own.
     here = os.getcwd()
-    spec = PathFinder.find_spec("paddle", [p for p in sys.path if p not in ("", here)])
+    places = [p for p in sys.path if p not in ("", here)]
+    installed = versions(places)
+    spec = PathFinder.find_spec("paddle", places)
+    if spec is not None and not installed.keys() & set(DISTRIBUTIONS):
+        installed.update(slow_versions())
+    out["installed"] = installed
     folder = os.path.dirname(spec.origin) if spec is not None and spec.origin else None
     if folder is not None:
         try:

@@ -1,24 +1,17 @@
 """Keeps the last measured roofline of a machine, so that a search can start from it."""
 
 import hashlib
+import json
 import os
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-
-import msgspec
 
 from autoamp.probes.facts import Identity, Roofline
 
 SCHEMA = 1
-
-
-class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One file: ``docs/probes.md`` lists its keys."""
-
-    schema: int
-    identity: Identity
-    roofline: Roofline
+KEYS = {"schema", "identity", "roofline"}
+"""Of a file; ``docs/probes.md`` lists them."""
 
 
 def folder() -> Path:
@@ -41,19 +34,20 @@ def subject(identity: Identity) -> Identity:
 def path_of(identity: Identity) -> Path:
     """The file for a machine and device."""
     identity = subject(identity)
-    key = hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps(asdict(identity)).encode()).hexdigest()[:16]
     return folder() / f"{key}.json"
 
 
 def save(identity: Identity, roofline: Roofline) -> Path:
     """Keep ``roofline``; raises OSError if the folder cannot be written."""
+    import msgspec
+
     path = path_of(identity)
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = Kept(schema=SCHEMA, identity=subject(identity), roofline=roofline)
-    text = msgspec.json.encode(kept)
+    kept = {"schema": SCHEMA, "identity": subject(identity), "roofline": roofline}
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "wb") as f:
-        f.write(msgspec.json.format(text, indent=1) + b"\n")
+        f.write(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
     os.replace(temporary, path)
     return path
 
@@ -61,7 +55,18 @@ def save(identity: Identity, roofline: Roofline) -> Path:
 def load(identity: Identity) -> Roofline | None:
     """The kept roofline; None if there is none, or its file is of another version or broken."""
     try:
-        kept = msgspec.json.decode(path_of(identity).read_bytes(), type=Kept)
-    except (OSError, msgspec.MsgspecError, ValueError):
+        data = path_of(identity).read_bytes()
+    except OSError:
         return None
-    return kept.roofline if kept.schema == SCHEMA and kept.identity == subject(identity) else None
+    # Imported where there is something to read: most machines have no roofline.
+    import msgspec
+
+    try:
+        kept = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        if kept.keys() != KEYS or msgspec.json.decode(kept["schema"]) != SCHEMA:
+            return None
+        if msgspec.json.decode(kept["identity"], type=Identity) != subject(identity):
+            return None
+        return msgspec.json.decode(kept["roofline"], type=Roofline)
+    except (msgspec.MsgspecError, ValueError):
+        return None

@@ -2,7 +2,6 @@
 
 import io
 
-import msgspec
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
@@ -29,6 +28,8 @@ _COLOURS = {Severity.blocker: "bold red", Severity.warning: "yellow", Severity.n
 
 def as_json(machine: Machine) -> str:
     """The Machine as JSON; docs/probes.md explains the keys."""
+    import msgspec
+
     return msgspec.json.format(msgspec.json.encode(machine), indent=2).decode() + "\n"
 
 
@@ -281,4 +282,6 @@ def catalogue_lines() -> list[str]:
 
 def catalogue_json() -> str:
     """The catalogue as JSON, sources included."""
+    import msgspec
+
     return msgspec.json.format(msgspec.json.encode(models()), indent=2).decode() + "\n"

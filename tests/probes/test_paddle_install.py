@@ -171,3 +171,37 @@ def test_a_paddle_folder_of_the_users_own_is_no_install(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
     assert paddle_install() == before
+
+
+def test_folder_names_tell_what_importlib_tells() -> None:
+    """For every distribution of this interpreter whose metadata is a folder."""
+    from importlib import metadata
+
+    quick = paddle_metadata.versions([p for p in sys.path if p])
+    slow = paddle_metadata.slow_versions()
+    assert quick == slow
+    for found in metadata.distributions():
+        folder = getattr(found, "_path", None)
+        name = getattr(folder, "name", "")
+        match = paddle_metadata._METADATA.match(name)
+        if name.endswith((".dist-info", ".egg-info")) and match is not None:
+            # "+" of local versions and "-" are normalised alike in folder names of wheels.
+            assert match.group(2).replace("_", "+") == found.version.replace("-", "+")
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "version"),
+    [
+        ("paddlepaddle_gpu-2.6.2.post120.dist-info", "paddlepaddle-gpu", "2.6.2.post120"),
+        ("PaddlePaddle-3.0.0b1.dist-info", "paddlepaddle", "3.0.0b1"),
+        ("numpy-1.26.4-py3.8.egg-info", "numpy", "1.26.4"),
+        ("paddlepaddle_xpu-3.0.0.dist-info", "paddlepaddle-xpu", "3.0.0"),
+    ],
+)
+def test_metadata_folders_by_name(folder: str, name: str, version: str, tmp_path: Path) -> None:
+    for other in ("paddleocr-2.7.dist-info", "numpy_financial-1.0.dist-info", "numpy", folder):
+        (tmp_path / other).mkdir()
+    later = tmp_path / "later"
+    (later / f"{name.replace('-', '_')}-0.1.dist-info").mkdir(parents=True)
+    found = paddle_metadata.versions(["/nowhere", str(tmp_path), str(later)])
+    assert found == {name: version}
