@@ -156,3 +156,33 @@ def test_the_roofline_stays_below_the_peaks() -> None:
         # Boost clocks above the data sheet's give a few per cent more.
         assert rate.share_of_peak is None or 0 < rate.share_of_peak < 1.25
     assert found.copy_share_of_peak is None or 0.3 < found.copy_share_of_peak < 1.1
+
+
+TF32_PRODUCT = """
+import json
+import paddle
+
+core = paddle.base.core
+paddle.set_device("gpu:0")
+paddle.seed(1)
+x = paddle.rand([1024, 1024])
+exact = x.astype("float64")
+exact = paddle.matmul(exact, exact)
+errors = {}
+for on in (False, True):
+    core.set_cublas_switch(on)
+    found = paddle.matmul(x, x).astype("float64")
+    errors[str(on)] = float(((found - exact).abs() / exact).max())
+print(json.dumps(errors))
+"""
+
+
+@pytest.mark.gpu_paddle
+def test_the_switch_is_what_the_knob_says() -> None:
+    """TF32 shows in the result: 10 bits of mantissa instead of 23."""
+    python = real_gpu.require_gpu_paddle()
+    knob = probe("gpu:0", python).knob("tf32")
+    assert knob is not None
+    errors = json.loads(real_gpu.run_python(python, TF32_PRODUCT).splitlines()[-1])
+    rounded = errors["True"] > 10 * errors["False"]
+    assert rounded == knob.available
