@@ -4,9 +4,13 @@
 
 #include <cstdint>
 
-#include "paddle_api.h"
+// The header of one enumeration, not paddle_api.h: the tests run this code without Paddle's
+// libraries, on emulated processors.
+#include "paddle/phi/common/data_type.h"
 
 namespace vgpu {
+
+using phi::DataType;
 
 void Widen(DataType half, const void* from, float* to, int64_t count);
 void Round(DataType half, const float* from, void* to, int64_t count);
