@@ -72,6 +72,7 @@ def explain(
     else:
         headline, found = _keep_fp32(s, best, mixed, stopped)
         why.extend(found)
+    why += _what_fp32_is(s)
     if verdict == "use":
         why += limits(s.prior, s.fp32, best.setting)
     if s.prior is not None:
@@ -79,6 +80,16 @@ def explain(
     if stopped is not None:
         why.append(f"{stopped}: chosen from what was measured so far")
     return headline, tuple(dict.fromkeys(w for w in why if w))
+
+
+def _what_fp32_is(s: Session) -> list[str]:
+    """FP32 is what Paddle does by itself, and on Ampere and later that is partly TF32."""
+    knob = s.machine.knob("tf32")
+    if s.fp32 is None or knob is None or not knob.available:
+        return []
+    parts = {"matrix products": s.fp32.tf32_matmul, "convolutions": s.fp32.tf32_conv}
+    found = [name for name, on in parts.items() if on]
+    return [f"FP32 ran its {' and '.join(found)} in TF32, as set or by default"] if found else []
 
 
 def _best_mixed(mixed: Choice, best: Choice) -> str:
@@ -185,8 +196,6 @@ def evidence(s: Session, mixed: Choice) -> list[str]:
     if busy is not None and busy < 50:
         out.append(f"the GPU is busy only {busy:.0f} % of the time in FP32")
     if not mixed.setting.is_mixed:
-        if s.fp32.tf32_conv:
-            out.append("convolutions run in TF32 already: Paddle's own default")
         return out or ["too little of a step is float32 products for TF32 to shorten it"]
     share = low_precision_share(mixed.first.op_calls)
     if share is not None and share < FEW_LOW_CALLS:

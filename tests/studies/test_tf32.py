@@ -175,10 +175,13 @@ def test_fp32_is_kept_in_the_right_words() -> None:
     assert any("TF32 products" in line for line in both.why)
     alone = drive(nothing, ampere(), Options(keep_batch=True, tf32=True, dtypes=())).result
     assert alone.headline.startswith("keep FP32: TF32 does not pay here")
-    assert any("convolutions run in TF32 already" in line for line in alone.why)
+    assert any("FP32 ran its convolutions in TF32" in line for line in alone.why)
     has_it = Simulated(tf32=(True, True))
     told = drive(has_it, ampere(), Options(tf32=True, dtypes=())).result
     assert "it has TF32 already" in told.headline
+    assert any("matrix products and convolutions in TF32" in line for line in told.why)
+    none_of_it = drive(Simulated(tf32=(False, False)), ampere()).result
+    assert not any("FP32 ran its" in line for line in none_of_it.why)
     unasked = drive(has_it, t4(knobs=(tf32_knob(available=False),)), Options(levels=(Level.O0,)))
     assert "no mixed precision was asked for" in unasked.result.headline
 
