@@ -10,6 +10,7 @@ from autoamp.probes.virtual import virtual_device
 from autoamp.settings import AS_WRITTEN, Setting
 from autoamp.virtual.build import ensure_built
 from autoamp.virtual.device import child_environment
+from autoamp.virtual.overhead import with_overhead
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
@@ -38,7 +39,10 @@ def trial(
     extra: dict[str, str] = {}
     if device != "cpu":
         model = catalogue.find(device)
-        virtual = virtual_device(model, memory_bytes or model.memory_bytes, numerics)
+        virtual = with_overhead(
+            virtual_device(model, memory_bytes or model.memory_bytes, numerics),
+            own_size=memory_bytes is not None,
+        )
         extra = child_environment(virtual, ensure_built(python, lambda text: None))
     templated = launch.templated_knobs(arguments)
     mixed = setting.is_mixed and facts is not None and "amp_level" not in templated

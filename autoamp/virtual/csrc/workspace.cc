@@ -11,8 +11,6 @@
 #include "device_memory.h"
 
 #ifndef AUTOAMP_PADDLE_2
-#include "paddle/phi/core/memory/malloc.h"
-
 // From paddle/phi/core/memory/stats.h, which asks for a header that no wheel has.
 namespace paddle::memory {
 int64_t DeviceMemoryStatCurrentValue(const std::string& kind, int device);
@@ -76,12 +74,12 @@ void AllocateOnce(const Operands& call, size_t bytes) {
   const auto before = static_cast<size_t>(memory::DeviceMemoryStatPeakValue("Allocated", 0));
   call.device->Alloc(&scratch, DataType::UINT8, 0);
   scratch.clear();
-  // Peaks stay those of tensors, and what was fetched for the scratch alone goes back.
+  // The peak of live tensors stays theirs. The block stays in the pool, as on a GPU, where later
+  // tensors split it.
   if (static_cast<size_t>(memory::DeviceMemoryStatPeakValue("Allocated", 0)) > before) {
     RaiseTo(&allocated_peak, before);
     memory::DeviceMemoryStatResetPeakValue("Allocated", 0);
   }
-  memory::Release(call.device->GetPlace());
 #endif
 }
 
