@@ -25,7 +25,7 @@ from autoamp.probes import identity as probes_identity
 from autoamp.probes import machine as probes_machine
 from autoamp.probes import virtual as probes_virtual
 from autoamp.probes import visible
-from autoamp.probes.facts import Conditions, DeviceKind, Machine, Severity
+from autoamp.probes.facts import Conditions, Device, DeviceKind, Machine, Severity
 from autoamp.probes.sampler import Sampler
 from autoamp.shared_runs import SharedRuns
 from autoamp.studies import (
@@ -143,22 +143,13 @@ class Runner:
     modules: tuple[str, ...] = ()
     _sampler: Sampler | None = field(default=None)
 
-    def played(self, *, numerics: bool) -> wire.VirtualDevice:
-        """The virtual device of this study, with what is estimated of its memory."""
-        device = self.machine.device
-        assert device.model is not None and device.memory_total_bytes is not None
-        return with_overhead(
-            probes_virtual.virtual_device(device.model, device.memory_total_bytes, numerics),
-            own_size=device.memory_total_bytes != device.model.memory_bytes,
-        )
-
     def plan(self, number: int, proposal: Proposal) -> wire.Plan:
         """The child's plan for a proposal."""
         device = self.machine.device
         setting = proposal.setting
         virtual = None
         if device.kind is DeviceKind.virtual:
-            virtual = self.played(numerics=proposal.numerics != NUMERICS_PLANNING)
+            virtual = played(self.machine.device, numerics=proposal.numerics != NUMERICS_PLANNING)
         facts = self.facts
         templated = launch.templated_knobs(self.request.target.arguments)
         # A suite that gets its AMP level as an argument calls AMP itself when asked to; what it
@@ -210,10 +201,8 @@ class Runner:
         """
         self.note(proposal)
         if proposal.numerics == NUMERICS_FULL and not self.times_in_full:
-            played = self.played(numerics=True)
-            taken = self.shared.take(
-                self.key(proposal), played.memory_bytes, played.overhead_bytes
-            )
+            here = played(self.machine.device, numerics=True)
+            taken = self.shared.take(self.key(proposal), here.memory_bytes, here.overhead_bytes)
             if taken is not None:
                 return taken
         return self.run(number, proposal)
@@ -349,6 +338,26 @@ def check_python(version: str | None, python: str) -> None:
         )
 
 
+def played(device: Device, *, numerics: bool) -> wire.VirtualDevice:
+    """A virtual device as the child plays it, with what is estimated of its memory.
+
+    Raises UsageError ``virtual-memory-too-small`` if that leaves nothing.
+    """
+    assert device.model is not None and device.memory_total_bytes is not None
+    made = with_overhead(
+        probes_virtual.virtual_device(device.model, device.memory_total_bytes, numerics),
+        own_size=device.memory_total_bytes != device.model.memory_bytes,
+    )
+    if made.overhead_bytes >= made.memory_bytes:
+        raise UsageError(
+            f"virtual:{made.alias} with {made.memory_bytes / 2**20:.0f} MiB: driver and CUDA "
+            f"context alone are estimated at {made.overhead_bytes / 2**20:.0f} MiB there",
+            slug="virtual-memory-too-small",
+            remedy=f"give it more: --device virtual:{made.alias},memory=2GiB",
+        )
+    return made
+
+
 def prepare(request: Request) -> Prepared:
     """Probe the machine and identify the script.
 
@@ -370,6 +379,8 @@ def prepare(request: Request) -> Prepared:
             "interpreter that has it",
         )
     check_python(machine.paddle.python_version, request.target.python)
+    if machine.device.kind is DeviceKind.virtual:
+        played(machine.device, numerics=False)
     # A refused precision is an answer before anything is built or started.
     phases.plan_line(machine, request.options)
     script = script_identity.identify(

@@ -1,7 +1,6 @@
 """``autoamp plan`` as a user starts it."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +20,19 @@ def autoamp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+TINY = "virtual:t4,memory=729MiB"
+"""A fraction of a MiB beside the context: less than the script's parameters."""
+
+
+def write_script(folder: Path) -> None:
+    text = (SCRIPTS / "plain_fp32.py").read_text()
+    (folder / "train.py").write_text(
+        text.replace("Linear(16, 64)", "Linear(16, 8192)").replace(
+            "Linear(64, 4)", "Linear(8192, 4)"
+        )
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "slug"),
     [
@@ -30,6 +42,7 @@ def autoamp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         (("--device", "virtual:t4", "--device", "cpu"), "plan-not-virtual"),
         (("--device", "virtual:nonesuch"), "unknown-device"),
         (("--device", "virtual:t4,memory=lots"), "bad-device"),
+        (("--device", "virtual:t4,memory=500MiB"), "virtual-memory-too-small"),
         (("--device", "virtual:t4", "--trials", "0"), "bad-option"),
         (("--device", "virtual:t4", "--timeout", "soon"), "bad-duration"),
     ],
@@ -54,11 +67,11 @@ def test_a_script_is_needed(tmp_path: Path) -> None:
 def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
     """Three GPUs: one that has everything, one without bfloat16, one that is too small."""
     folder = tmp_path_factory.mktemp("plan")
-    shutil.copy(SCRIPTS / "plain_fp32.py", folder / "train.py")
+    write_script(folder)
     done = autoamp(
         folder, "plan", "--json", "--trials", "9", "--levels", "O1",
         "--device", "virtual:a100-40gb", "--device", "virtual:t4",
-        "--device", "virtual:v100-16gb,memory=0.01MiB", "train.py",
+        "--device", TINY, "train.py",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder, json.loads(done.stdout), done.stderr
@@ -75,7 +88,7 @@ class TestPlanned:
         assert [row["device"] for row in rows] == [
             "virtual:a100-40gb",
             "virtual:t4",
-            "virtual:v100-16gb,memory=0.01MiB",
+            TINY,
         ]
         for row in rows[:2]:
             assert row["samples_per_s"] > 0 and row["band"]["throughput"] > 0
@@ -128,7 +141,7 @@ class TestPlanned:
 @pytest.mark.needs_paddle
 @pytest.mark.needs_compiler
 def test_no_gpu_that_fits_is_an_error(tmp_path: Path) -> None:
-    shutil.copy(SCRIPTS / "plain_fp32.py", tmp_path / "train.py")
-    done = autoamp(tmp_path, "plan", "--device", "virtual:t4,memory=0.01MiB", "train.py")
+    write_script(tmp_path)
+    done = autoamp(tmp_path, "plan", "--device", TINY, "train.py")
     assert done.returncode == 4 and "[baseline-out-of-memory]" in done.stderr
     assert "Traceback" not in done.stderr

@@ -219,3 +219,30 @@ def test_changed_script_starts_a_new_study_and_says_why(tmp_path: Path) -> None:
     assert "changed since it was tuned" in run.stderr
     over = autoamp(tmp_path, "tune", *quick, "--output", config, "train.py")
     assert over.returncode == 2 and "[output-exists]" in over.stderr
+
+
+def test_a_batch_that_does_not_fit_is_halved(tmp_path: Path) -> None:
+    (tmp_path / "wide.py").write_text(
+        "import numpy as np, paddle\n"
+        "class Rows(paddle.io.Dataset):\n"
+        "    def __len__(self): return 4096\n"
+        "    def __getitem__(self, i): return np.ones(4096, 'float32')\n"
+        "layer = paddle.nn.Sequential(*[paddle.nn.Linear(4096, 64), paddle.nn.ReLU(),\n"
+        "    paddle.nn.Linear(64, 4096)])\n"
+        "optimizer = paddle.optimizer.SGD(0.01, parameters=layer.parameters())\n"
+        "for x in paddle.io.DataLoader(Rows(), batch_size=512):\n"
+        "    loss = ((layer(x) - x) ** 2).mean()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+        "    optimizer.clear_grad()\n"
+    )
+    words = ("--trials", "5", "--confirm", "1", "--device", "virtual:t4,memory=760MiB")
+    done = autoamp(tmp_path, "tune", *words, "wide.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = result_of(tmp_path)
+    assert "out of memory" in done.stdout and "own batch size 512 does not fit" in done.stdout
+    batch = found.as_written.setting.batch_size
+    assert batch is not None and batch < 512 and 512 % batch == 0
+    assert found.as_written.throughput.samples_per_s
+    assert any("does not fit this device" in text for text in found.caveats)
+    assert found.best.setting.batch_size is not None
