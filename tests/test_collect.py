@@ -146,6 +146,61 @@ def test_labels_of_a_virtual_device(tmp_path: Path) -> None:
     assert m.data_wait_share is None and m.data_wait_reason
 
 
+def pace(seconds: float, workers: int = 0, per_step: float = 1.0) -> dict[str, Any]:
+    return {
+        "seconds_per_batch": seconds,
+        "batches": 9,
+        "workers": workers,
+        "batches_per_step": per_step,
+    }
+
+
+# The modelled step of ``end`` is 0.1 s, 1.6 of 2 s with work on the GPU; 10.5 samples each.
+@pytest.mark.parametrize(
+    ("loaders", "step_s", "wait", "busy"),
+    [
+        ([pace(0.05)], 0.05, 0.0, 0.8),
+        ([pace(0.2, workers=2)], 0.2, 0.5, 0.4),
+        ([pace(0.1, per_step=4.0)], 0.4, 0.75, 0.2),
+        ([pace(0.05), pace(0.2)], 0.2, 0.5, 0.4),
+    ],
+    ids=["faster than the device", "slower", "accumulates four batches", "the slowest decides"],
+)
+def test_the_loader_of_a_virtual_device(
+    tmp_path: Path, loaders: list[dict[str, Any]], step_s: float, wait: float, busy: float
+) -> None:
+    seen = {"kind": "loader_pace", "loaders": loaders, "reason": None}
+    m = make(tmp_path, [PADDLE, state(), end(busy_s=1.6), seen], virtual=True)
+    assert m.loader_s_per_step == pytest.approx(step_s)
+    assert m.data_wait_share == pytest.approx(wait)
+    assert m.modelled_busy_share == pytest.approx(busy)
+    # The throughput is the device's, whatever the loader does.
+    assert m.throughput_samples_per_s == pytest.approx(105.0)
+    assert m.samples_per_s_with_loader == pytest.approx(10.5 / max(0.1, step_s))
+    assert m.utilisation.gpu_percent is None
+
+
+def test_a_virtual_device_without_a_timed_loader_says_why(tmp_path: Path) -> None:
+    seen = {"kind": "loader_pace", "loaders": [], "reason": "no paddle.io.DataLoader"}
+    m = make(tmp_path, [PADDLE, state(), end(busy_s=1.6), seen], virtual=True)
+    assert m.data_wait_share is None and "no paddle.io.DataLoader" in m.data_wait_reason
+    assert m.samples_per_s_with_loader is None and m.loader_reason == "no paddle.io.DataLoader"
+    assert m.modelled_busy_share == pytest.approx(0.8)
+
+
+def test_estimates_stay_out_of_the_counted_peaks(tmp_path: Path) -> None:
+    memory = {
+        "allocated_peak_bytes": 10,
+        "reserved_peak_bytes": 20,
+        "overhead_bytes": 5,
+        "workspace_bytes": 3,
+    }
+    m = make(tmp_path, [PADDLE, state(), end(memory=memory)], virtual=True)
+    assert (m.memory_allocated_peak_bytes, m.memory_reserved_peak_bytes) == (10, 20)
+    assert (m.memory_overhead_bytes, m.memory_workspace_bytes) == (5, 3)
+    assert m.memory_estimated_bytes == 8
+
+
 def test_planning_computes_no_losses(tmp_path: Path) -> None:
     bad = end(losses=[[0, float("nan")]] * 3, scales=[[0, 1e-9]], skipped_steps=9)
     m = make(tmp_path, [PADDLE, state(), bad], virtual=True, numerics=False)

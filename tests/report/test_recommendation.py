@@ -18,6 +18,8 @@ from autoamp.studies.phases import Options, Proposal
 from autoamp.studies.recommendation import Recommendation
 from autoamp.studies.script_identity import ScriptIdentity
 
+GIB = 2**30
+
 
 def build(done: Finished, band: str | None = None) -> Recommendation:
     return recommend.build(
@@ -85,6 +87,20 @@ def test_every_virtual_number_carries_its_label() -> None:
     assert "modelled times: ±20 % for the ratio" in text
     assert "GPU utilisation: modelled device time alone" in text
     assert "note: planned on a virtual device" in text
+
+
+def test_estimates_and_this_machines_loader_stand_apart() -> None:
+    slow = Simulated(virtual=True, estimated_bytes=(GIB, GIB // 2), loader_samples_per_s=100.0)
+    done = drive(slow, virtual())
+    text = text_of(done)
+    counted = done.result.best.first.memory_reserved_peak_bytes
+    assert counted is not None and f"{counted / GIB:.1f} GiB counted" in row(text, "memory peak")
+    assert row(text, "and context, workspaces").count("1.5 GiB modelled") >= 2
+    assert row(text, "with this machine's loader").count("100/s modelled") >= 2
+    assert "% busy modelled" in row(text, "GPU utilisation")
+    assert "% modelled" in row(text, "data wait")
+    assert "the loader of this machine (num_workers=2) makes 100 samples/s" in text
+    assert "AMP will not show until it is faster" in text
 
 
 def test_keep_fp32_gives_the_number_and_the_reason() -> None:

@@ -117,6 +117,19 @@ def test_the_interval_of_throughput_is_over_fresh_runs() -> None:
     assert "fresh runs" in throughput.basis
 
 
+def test_needed_memory_of_a_virtual_device_has_the_estimates_in_it() -> None:
+    extra = (2 * 2**30, 2**28)
+    done = drive(Simulated(virtual=True, estimated_bytes=extra), virtual())
+    memory = build(done).best.measured.memory
+    assert (memory.overhead_bytes, memory.workspace_bytes) == extra
+    assert memory.peak_bytes == done.result.best.first.memory_reserved_peak_bytes
+    assert memory.peak_bytes is not None and memory.needed_bytes == memory.peak_bytes + sum(extra)
+    assert (memory.label, memory.needed_label) == ("counted", "modelled")
+    limit = (1 - done.result.options.headroom) * 16 * 2**30
+    assert memory.needed_bytes <= limit, "the limit holds the sum"
+    assert memory.share_of_device == memory.needed_bytes / (16 * 2**30)
+
+
 def test_labels_of_a_virtual_device() -> None:
     found = build(drive(Simulated(virtual=True), virtual()), error_band_note="±20 % for the ratio")
     for measured in (found.as_written, found.fp32, found.best.measured):

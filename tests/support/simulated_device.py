@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from autoamp.measurement import (
     Effect,
@@ -57,6 +58,10 @@ class Simulated:
         default_factory=lambda: {"O0": 0.10 * GIB, "O1": 0.07 * GIB, "O2": 0.05 * GIB}
     )
     capacity: float = 16 * GIB
+    estimated_bytes: tuple[int, int] = (0, 0)
+    """Context and workspaces of a virtual device, on top of the counted peak."""
+    loader_samples_per_s: float | None = None
+    """What a virtual device's loader gives on this machine."""
     overhead_s: float = 0.010
     """Per step, whatever the batch."""
     per_sample_s: dict[str, float] = field(
@@ -160,7 +165,7 @@ class Simulated:
         if failed is not None:
             return replace(base, outcome=failed[0], reason=failed[1], log_tail="Traceback: boom")
         memory = self.memory(proposal.setting)
-        if memory > self.capacity:
+        if memory + sum(self.estimated_bytes) > self.capacity:
             return replace(
                 base,
                 outcome=Outcome.out_of_memory,
@@ -182,8 +187,7 @@ class Simulated:
             steps_timed=steps,
             throughput_samples_per_s=throughput,
             throughput_spread=self.noise,
-            data_wait_share=None if self.virtual else self.data_wait,
-            data_wait_reason="only device time is modelled" if self.virtual else None,
+            **self.loading(throughput, setting.batch_size or 1, steps),
             utilisation=Utilisation(reason="modelled device time alone")
             if self.virtual
             else Utilisation(gpu_percent=self.gpu_percent),
@@ -198,6 +202,25 @@ class Simulated:
             scan=self.scan if proposal.scan else None,
             effects=(Effect(knob="batch_size", wanted="x", seen="x", effective=True),),
         )
+
+    def loading(self, throughput: float, batch: int, steps: int) -> dict[str, Any]:
+        if not self.virtual:
+            return {"data_wait_share": self.data_wait}
+        extra = {
+            "memory_overhead_bytes": self.estimated_bytes[0],
+            "memory_workspace_bytes": self.estimated_bytes[1],
+        }
+        if self.loader_samples_per_s is None:
+            return extra | {"data_wait_reason": "only device time is modelled"}
+        step_s, loader_s = batch / throughput, batch / self.loader_samples_per_s
+        return extra | {
+            "samples_timed": batch * steps,
+            "timed_s": step_s * steps,
+            "loader_s_per_step": loader_s,
+            "loader_workers": 2,
+            "data_wait_share": 1 - step_s / max(step_s, loader_s),
+            "modelled_busy_share": 0.9 * step_s / max(step_s, loader_s),
+        }
 
     def losses(self, setting: Setting, seed: int, steps: int) -> tuple[float, ...]:
         shift = {0: 0.0, 1: 0.02, 2: -0.015}.get(seed % 3, 0.0)
