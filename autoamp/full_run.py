@@ -11,7 +11,7 @@ from pathlib import Path
 from autoamp import collect, launch, wire
 from autoamp.errors import MachineError
 from autoamp.launch import Target
-from autoamp.measurement import Measurement
+from autoamp.measurement import Measurement, Outcome
 from autoamp.probes import machine as probes_machine
 from autoamp.probes import virtual as probes_virtual
 from autoamp.probes import visible
@@ -260,6 +260,10 @@ def summarise(
 def warnings(seen: Measurement) -> tuple[str, ...]:
     """What went wrong although the script ended."""
     out = []
+    if seen.outcome is Outcome.not_effective and all(x.effective for x in seen.effects):
+        out.append(f"{seen.reason}: the training ran without the setting")
+    elif seen.outcome is Outcome.no_steps:
+        out.append(f"nothing shows that the setting was applied: {seen.reason}")
     if seen.final_loss_scale is not None and seen.final_loss_scale < wire.COLLAPSED_SCALE:
         out.append(
             f"the loss scale fell to {seen.final_loss_scale:g}: training does not learn any more"

@@ -1,4 +1,4 @@
-"""``autoamp run`` and TF32: refused where it is all that is asked, a note beside AMP."""
+"""``autoamp run``: what it refuses and what it says when a setting did not take effect."""
 
 import pytest
 from simulated_device import ampere, t4, tf32_knob
@@ -27,6 +27,14 @@ def test_beside_amp_it_is_a_note() -> None:
 @pytest.mark.parametrize("setting", [TF32, BOTH])
 def test_nothing_to_say_where_it_is_there(setting: Setting) -> None:
     assert full_run.tf32_notes(ampere(), setting) == ()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.not_effective, Outcome.no_steps])
+def test_a_training_whose_hooks_did_not_load_is_told(outcome: Outcome) -> None:
+    reason = "autoamp's hooks could not be installed: boom"
+    (found,) = full_run.warnings(Measurement(outcome=outcome, reason=reason))
+    assert "boom" in found and "setting" in found
+    assert full_run.warnings(Measurement(outcome=Outcome.crashed, reason="x")) == ()
 
 
 @pytest.mark.parametrize("effective", [True, False])
