@@ -51,6 +51,8 @@ class VirtualDevice:
     """Estimate: CUDA context, loaded kernels and library handles."""
     sm_count: int = 1
     boost_clock_mhz: float = 0.0
+    tdp_w: float = 0.0
+    """Power limit of the board; 0 where unknown."""
     numerics: bool = True
     """False is planning mode: large kernels allocate and advance the clock, nothing more."""
 

@@ -10,25 +10,16 @@ into autoamp/virtual/data/clock.json and the table into docs/virtual.md.
 import argparse
 import json
 import math
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from virtual_rows import Row, Run, published
+from virtual_clock import Clock
+from virtual_rows import Row, published
 
-from autoamp import wire
-from autoamp.probes import catalogue
-from autoamp.probes.virtual import virtual_device
-from autoamp.virtual.build import ensure_built
-from autoamp.virtual.clock_data import clock_data, parameters_for
-from autoamp.virtual.device import child_environment
-from autoamp.virtual.library import Library
+from autoamp.virtual.clock_data import clock_data
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / "autoamp" / "virtual" / "data" / "clock.json"
@@ -47,69 +38,10 @@ PRIOR_WIDTH = 0.15
 ERROR_WIDTH: it keeps a parameter in place when the rows that would fix it are left out."""
 ERROR_WIDTH = 0.1
 
-
 UNCALIBRATED = 1.5
 """Widening for GPUs without a row: only two generations can be left out, one of them with two
 rows. Utilisation figures published for PyTorch on an H100 (ResNet-50, BERT-large; not in the
 fit, batch sizes partly guessed) are met within 8 to 33 %."""
-
-
-def device_of(alias: str) -> wire.VirtualDevice:
-    return virtual_device(catalogue.find(alias), 200 << 30, numerics=False)
-
-
-class Clock:
-    """The plug-in's own model, timing recorded steps under any parameters."""
-
-    def __init__(self, rows: list[Row], traces: Path) -> None:
-        plugin = ensure_built(sys.executable, print)
-        self._library = Library(str(plugin))
-        self._numbers: dict[Path, int] = {}
-        self._paths = {row.name: record(row.run, row.alias, traces, plugin) for row in rows}
-
-    def seconds(self, row: Row, parameters: dict[str, float]) -> float:
-        device = device_of(row.alias)
-        for key, value in {
-            "bandwidth_bytes_per_s": device.bandwidth_bytes_per_s,
-            "sm_count": device.sm_count,
-            "boost_clock_mhz": device.boost_clock_mhz,
-            **{
-                f"{dtype}_flops_per_s": device.flops_per_s.get(dtype, 0.0)
-                for dtype in ("float32", "tf32", "float16", "bfloat16")
-            },
-            **parameters_for(device.compute_capability),
-            **parameters,
-        }.items():
-            self._library.set_parameter(key, value)
-        # The TF32 row says so; below Ampere there is none.
-        self._library.call("set_tf32", 1, 1)
-        path = self._paths[row.name]
-        if path not in self._numbers:
-            self._numbers[path] = self._library.text_call("trace_load", str(path))
-        return self._library.replay(self._numbers[path], row.run.program)
-
-
-def record(run: Run, alias: str, traces: Path, plugin: Path) -> Path:
-    """A trace depends on the run alone; rows of the same run share it."""
-    text = json.dumps(asdict(run), sort_keys=True)
-    path = traces / (
-        "".join(c if c.isalnum() else "-" for c in text).strip("-").replace("--", "")[:180]
-        + ".txt"
-    )
-    if path.exists():
-        return path
-    device = device_of(alias)
-    subprocess.run(
-        [sys.executable, str(HERE / "virtual_record.py"), text, str(path)],
-        env={
-            **os.environ,
-            **child_environment(device, plugin),
-            "BENCHMARK_DEVICE": json.dumps(asdict(device)),
-        },
-        check=True,
-        stderr=subprocess.DEVNULL,
-    )
-    return path
 
 
 def fit(rows: list[Row], clock: Clock) -> dict[str, float]:

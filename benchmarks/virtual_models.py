@@ -61,7 +61,7 @@ def resnet50(batch: int, layout: str, channels: int, level: str) -> Any:
         nn.Linear(2048, 1000),
     )
     size = [batch, channels, 224, 224] if layout == "NCHW" else [batch, 224, 224, channels]
-    x = paddle.zeros(size, "float16" if level == "O2" else "float32")
+    x = paddle.zeros(size, "float16" if level in ("O2", "half") else "float32")
     y = paddle.zeros([batch], "int64")
 
     def optimizer(multi_precision: bool) -> Any:
@@ -77,7 +77,7 @@ def resnet50(batch: int, layout: str, channels: int, level: str) -> Any:
 
 
 class Bert(nn.Layer):
-    """BERT for pretraining, 20 masked positions a sequence (Devlin et al. 2018)."""
+    """BERT for pretraining (Devlin et al. 2018)."""
 
     def __init__(self, layers: int, width: int, heads: int, length: int) -> None:
         super().__init__()
@@ -106,11 +106,12 @@ class Bert(nn.Layer):
         return words, self.next(F.tanh(self.pooler(h[:, 0])))
 
 
-def bert(batch: int, layers: int, width: int, heads: int, length: int) -> Any:
+def bert(batch: int, layers: int, width: int, heads: int, length: int, picked: int = 20) -> Any:
+    """``picked`` masked positions a sequence."""
     net = Bert(layers, width, heads, length)
     ids = paddle.zeros([batch, length], "int64")
-    masked = paddle.arange(batch * 20) % (batch * length)
-    labels = paddle.zeros([batch * 20], "int64")
+    masked = paddle.arange(batch * picked) % (batch * length)
+    labels = paddle.zeros([batch * picked], "int64")
     follows = paddle.zeros([batch], "int64")
 
     def optimizer(multi_precision: bool) -> Any:

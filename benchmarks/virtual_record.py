@@ -1,4 +1,4 @@
-"""Records one training step in planning mode, for ``virtual_fit.py``; run as a child of it.
+"""Records one training step in planning mode; run as a child of ``virtual_clock.py``.
 
 python virtual_record.py '{"model": "bert", "arguments": {...}, "level": "O1", ...}' OUT
 """
@@ -12,6 +12,7 @@ warnings.simplefilter("ignore")
 
 import paddle  # noqa: E402
 import virtual_models  # noqa: E402
+import virtual_zoo  # noqa: E402
 
 from autoamp import wire  # noqa: E402
 from autoamp.child import faults  # noqa: E402
@@ -25,12 +26,18 @@ def main() -> None:
     faults.work_around(paddle)
     runtime.install(wire.VirtualDevice(**device))
     level = run["level"]
-    net, optimizer_of, loss_of = getattr(virtual_models, run["model"])(**run["arguments"])
+    place = virtual_models if hasattr(virtual_models, run["model"]) else virtual_zoo
+    net, optimizer_of, loss_of = getattr(place, run["model"])(**run["arguments"])
     optimizer = optimizer_of(level == "O2")
-    on = level != "O0"
-    if level == "O2":
+    # A network that is float16 throughout has neither master weights nor a scaler.
+    half = level == "half"
+    if half:
+        net = paddle.amp.decorate(net, level="O2", master_weight=False)
+        level = "O2"
+    elif level == "O2":
         net, optimizer = paddle.amp.decorate(net, optimizer, level="O2")
-    scaler = paddle.amp.GradScaler(enable=on, init_loss_scaling=1024.0)
+    on = level != "O0"
+    scaler = paddle.amp.GradScaler(enable=on and not half, init_loss_scaling=1024.0)
 
     def step() -> None:
         with paddle.amp.auto_cast(
@@ -41,9 +48,11 @@ def main() -> None:
         ):
             loss = loss_of(net)
         scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.clear_grad()
+        if run["steps"] == "optimizer":
+            scaler.step(optimizer)
+            scaler.update()
+        if run["steps"] != "accumulate":
+            optimizer.clear_grad()
 
     # The first steps create optimizer state and fill the allocator.
     step()

@@ -25,6 +25,9 @@ class Run:
     """A compiled (static) program: kernels are issued without Python in between."""
     white: tuple[str, ...] = ()
     black: tuple[str, ...] = ()
+    steps: str = "optimizer"
+    """What ends a step: "optimizer", or "accumulate" where gradients are only added up, or
+    "forget" where they are dropped."""
 
 
 @dataclass(frozen=True)

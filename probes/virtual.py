@@ -24,5 +24,6 @@ def virtual_device(model: GpuModel, memory_bytes: int, numerics: bool) -> wire.V
         flops_per_s=rates,
         sm_count=model.sm_count or 1,
         boost_clock_mhz=model.boost_clock_mhz or 0.0,
+        tdp_w=model.tdp_w or 0.0,
         numerics=numerics,
     )

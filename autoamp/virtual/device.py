@@ -26,7 +26,7 @@ def child_environment(device: wire.VirtualDevice, plugin_dir: Path) -> dict[str,
     }
     for dtype in ("float32", "tf32", "float16", "bfloat16"):
         values[f"FLOPS_{dtype.upper()}"] = device.flops_per_s.get(dtype, 0.0)
-    for name, value in parameters_for(device.compute_capability).items():
+    for name, value in parameters_for(device).items():
         values[f"MODEL_{name.upper()}"] = value
     environment = {PREFIX + key: str(value) for key, value in values.items()}
     environment["CUSTOM_DEVICE_ROOT"] = str(plugin_dir)

@@ -1,5 +1,9 @@
 """The clock's data: every number with its source, bands that follow from the fit."""
 
+from dataclasses import replace
+
+from autoamp.probes import catalogue
+from autoamp.probes.virtual import virtual_device
 from autoamp.virtual.calibration import error_band
 from autoamp.virtual.clock_data import clock_data, parameters_for
 
@@ -23,7 +27,9 @@ def test_no_efficiency_is_above_the_peak() -> None:
 
 
 def test_an_unknown_capability_gets_the_default_cache() -> None:
-    known, unknown = parameters_for((8, 0)), parameters_for((99, 0))
+    a100 = virtual_device(catalogue.find("a100-80gb"), 1 << 30, numerics=False)
+    known = parameters_for(a100)
+    unknown = parameters_for(replace(a100, compute_capability=(99, 0)))
     assert known.keys() == unknown.keys()
     default = clock_data()["cache_by_capability"]["default"]
     assert unknown["l2_bytes"] == default["l2_bytes"]

@@ -14,6 +14,12 @@ const std::map<std::string, double*>& ByName() {
   static DeviceModel& d = Device();
   static const std::map<std::string, double*> names = {
       {"bandwidth_efficiency", &p.bandwidth_efficiency},
+      {"bandwidth_factor", &p.bandwidth_factor},
+      {"sustained_clock", &p.sustained_clock},
+      {"direct_share", &p.direct_share},
+      {"depthwise_sum_share", &p.depthwise_sum_share},
+      {"transposed_per_clock_per_sm", &p.transposed_per_clock_per_sm},
+      {"pipeline_fill", &p.pipeline_fill},
       {"plain_matmul_efficiency", &p.plain_matmul_efficiency},
       {"plain_conv_efficiency", &p.plain_conv_efficiency},
       {"tensor_matmul_efficiency", &p.tensor_matmul_efficiency},
