@@ -9,7 +9,14 @@ import sys
 from typing import Any, NamedTuple
 
 from autoamp import wire
-from autoamp.virtual import amp_gates, conv_flags, cuda_module, ranks, script_names
+from autoamp.virtual import (
+    amp_gates,
+    conv_flags,
+    cuda_module,
+    ranks,
+    script_names,
+    sparse_embedding,
+)
 from autoamp.virtual.library import Library
 
 
@@ -64,6 +71,7 @@ def install(device: wire.VirtualDevice) -> None:
     cuda_module.install(paddle, device, clock_s)
     amp_gates.install(paddle, device)
     ranks.install(paddle)
+    sparse_embedding.install(paddle)
     conv_flags.install(
         paddle, dict(os.environ), lambda limit, kind: library.call("conv_workspace", limit, kind)
     )

@@ -72,10 +72,24 @@ Tensor* Dense(Tensor* tensor, const KernelSlot& slot) {
   return tensor;
 }
 
+// Gradients of some operators (qr, unstack) read the gradient of every result, whether it has
+// one or not: with Paddle's own kernels a null reference, and the end of the process.
+template <typename Tensor>
+Tensor* Present(Tensor* tensor, const KernelSlot& slot) {
+  if (!tensor)
+    Refuse("the kernel '" + slot.name +
+           "' needs a tensor that it was not given, most likely the gradient of a result that "
+           "nothing uses (Paddle's own kernel reads it all the same and ends the process). Use "
+           "all of the results of its operator, or none.");
+  return Dense(tensor, slot);
+}
+
 bool TakesRows(InputKind kind) {
   return kind == InputKind::kRows || kind == InputKind::kRowsVector ||
          kind == InputKind::kAnyVector;
 }
+
+bool IsNeeded(InputKind kind) { return kind == InputKind::kDense || kind == InputKind::kVector; }
 
 }  // namespace
 
@@ -91,7 +105,10 @@ void RunFromContext(KernelContext* context, uint32_t number) {
     for (int at = range.first; at < range.second; ++at) {
       // TensorBase keeps absent inputs null in every Paddle version.
       const TensorBase* tensor = &context->InputAt<TensorBase>(at);
-      if (!TakesRows(slot.inputs[i])) Dense(tensor, slot);
+      if (IsNeeded(slot.inputs[i]))
+        Present(tensor, slot);
+      else if (!TakesRows(slot.inputs[i]))
+        Dense(tensor, slot);
       call.inputs.push_back(ValuesOf(tensor));
     }
   }
@@ -166,14 +183,14 @@ void CollectOperands(const uint64_t* words, Operands* call) {
     const uint64_t word = words[at++];
     switch (kind) {
       case InputKind::kDense:
-        call->inputs.push_back(Dense(At<const DenseTensor>(word), slot));
+        call->inputs.push_back(Present(At<const DenseTensor>(word), slot));
         break;
       case InputKind::kOptional:
         call->inputs.push_back(At<const OptionalTensor>(word)->get_ptr());
         break;
       case InputKind::kVector:
         for (auto* tensor : *At<const TensorList>(word))
-          call->inputs.push_back(Dense(tensor, slot));
+          call->inputs.push_back(Present(tensor, slot));
         break;
       case InputKind::kOptionalVector:
         if (auto* list = At<const OptionalList>(word)->get_ptr())
