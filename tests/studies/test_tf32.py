@@ -203,3 +203,18 @@ def test_virtual_devices_do_not_pretend_to_compare_losses() -> None:
     (check,) = [c for c in done.result.drift if c.setting.precision() == "TF32"]
     assert check.passed is None and "not emulate" in check.why
     assert any("not emulate" in line for line in done.result.caveats)
+
+
+@pytest.mark.parametrize("trials", [12, 13, 16, 20, 24, 32])
+def test_more_precisions_or_more_trials_do_not_cost_the_leader_its_climb(trials: int) -> None:
+    """Trials for the ceilings go to the fastest first: neither TF32 nor a larger budget that
+    spreads them may end with a slower setting."""
+
+    def best(**options: object) -> float:
+        wanted = Options(**options)  # type: ignore[arg-type]  # passed through
+        found = drive(Simulated(), ampere(), wanted).result.best
+        return found.first.throughput_samples_per_s or 0.0
+
+    least = 0.97 * best(trials=12, tf32=False)
+    assert best(trials=trials) >= least
+    assert best(trials=trials, tf32=False) >= least
