@@ -14,19 +14,21 @@ from autoamp.studies.session import Session
 
 Steps = Generator[Proposal, Measurement, None]
 
+LEADERS_SHARE = 2 / 3
+"""Of the trials left for ceilings, as much as this goes to each precision, the fastest first."""
+
 
 def climb(s: Session, budget: Budget) -> Steps:
     """Raise the batch of each precision (or the most promising one) as far as it pays.
 
-    Half of what is left goes to each, the fastest first: equal shares would stop the leader half
-    way for the sake of precisions that cannot win.
+    Equal shares would stop the leader half way for the sake of precisions that cannot win.
     """
     order = by_own_speed(s)
     if not budget.all_ceilings:
         order = order[:1]
     allowance = budget.climbing(s.left)
     for index, setting in enumerate(order):
-        share = allowance if index == len(order) - 1 else math.ceil(allowance / 2)
+        share = allowance if index == len(order) - 1 else math.ceil(allowance * LEADERS_SHARE)
         before = s.left
         why = OUT_OF_TRIALS
         while before - s.left < share:
