@@ -242,10 +242,10 @@ GROUPS: tuple[tuple[str, Callable[[Seen], bool]], ...] = (
 )
 
 
-def within(values: list[float]) -> float:
-    """What nine of ten absolute errors stay within."""
+def within(values: list[float], share: float = 0.9) -> float:
+    """What nine of ten (or ``share``) absolute errors stay within."""
     ordered = sorted(abs(v) for v in values)
-    return ordered[max(0, math.ceil(0.9 * len(ordered)) - 1)]
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def spread(values: list[float]) -> str:
@@ -295,10 +295,11 @@ def table(seen: list[Seen]) -> str:
 
 
 def bands(seen: list[Seen]) -> dict[str, Any]:
-    """What nine of ten rows stay within, for the two kinds of GPU.
+    """What most rows stay within, for the two kinds of GPU.
 
-    On calibrated GPUs Paddle's own rows count: other frameworks bring other kernels. Of
-    uncalibrated GPUs only other frameworks' rows were found.
+    On calibrated GPUs nine of ten of Paddle's own rows: other frameworks bring other kernels.
+    Of uncalibrated GPUs only other frameworks' rows were found, and of most none at all: 19 of
+    20.
     """
     found: dict[str, Any] = {}
     for kind, calibrated in (("calibrated", True), ("uncalibrated", False)):
@@ -311,14 +312,15 @@ def bands(seen: list[Seen]) -> dict[str, Any]:
             and (s.framework == "PaddlePaddle" or not calibrated)
         ]
         ratios = [here / real - 1 for _, _, real, here in pairs(some)]
+        share = 0.9 if calibrated else 0.95
         found[kind] = {
-            "throughput": round(within([s.error for s in some]), 3),
-            "ratio": round(within(ratios), 3),
+            "throughput": round(within([s.error for s in some], share), 3),
+            "ratio": round(within(ratios, share), 3),
         }
     found["note"] = (
-        "what 9 of 10 rows of benchmarks/data/validation.csv stay within, by "
-        "virtual_validation.py: Paddle 2.x on calibrated GPUs, PyTorch on others; rows bound by "
-        "the host left out"
+        "what rows of benchmarks/data/validation.csv stay within, by virtual_validation.py: 9 of "
+        "10 of Paddle 2.x on calibrated GPUs, 19 of 20 of PyTorch on others; rows bound by the "
+        "host left out"
     )
     return found
 

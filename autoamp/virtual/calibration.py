@@ -21,9 +21,9 @@ def error_band(alias: str) -> ErrorBand:
     """The band of a GPU of the catalogue, named by its alias (``a100-80gb``).
 
     The larger of two figures: the largest error seen when the model (calibrated GPUs) or the GPU
-    (all others, widened) under test was left out of the fit; and what nine of ten published
-    rows that had no part in the fit stay within. Tables in ``docs/virtual.md``, made by
-    ``benchmarks/virtual_fit.py`` and ``benchmarks/virtual_validation.py``.
+    (all others, widened) under test was left out of the fit; and what nine of ten published rows
+    (19 of 20 for the others) that had no part in the fit stay within. Tables in
+    ``docs/virtual.md``, made by ``benchmarks/virtual_fit.py`` and ``virtual_validation.py``.
     """
     errors, validation = clock_data()["errors"], clock_data()["validation"]
     calibrated = alias.startswith(tuple(errors["calibrated_prefixes"]))
@@ -38,8 +38,8 @@ def error_band(alias: str) -> ErrorBand:
     else:
         note = (
             "step time is modelled and uncalibrated: no figure for this GPU is in the fit; its "
-            "band is the larger of the widened error for a GPU left out of the fit and what 9 of "
-            "10 figures published for such GPUs stay within"
+            "band is the larger of the widened error for a GPU left out of the fit and what 19 of "
+            "20 figures published for such GPUs stay within"
         )
     return ErrorBand(
         throughput=max(float(band["throughput"]) for band in found),

@@ -31,6 +31,22 @@ def sustained_clock(device: wire.VirtualDevice) -> float:
     return float(min(1.0, (watts / needed["value"]) ** power["exponent"]))
 
 
+def tensor_feed(device: wire.VirtualDevice) -> float:
+    """Full rate of the generation's Tensor Cores over the board's own, 1 to 2.
+
+    The catalogue's float16 rates accumulate in float32, which GeForce boards (and a few others)
+    do at half rate: their SMs have twice the registers and shared memory per operation.
+    """
+    full = clock_data()["tensor_fma_per_clock_per_sm"].get(
+        "{}.{}".format(*device.compute_capability)
+    )
+    clocks = device.sm_count * device.boost_clock_mhz * 1e6
+    own = device.flops_per_s.get("float16", 0.0)
+    if full is None or clocks <= 0 or own <= device.flops_per_s["float32"]:
+        return 1.0
+    return float(min(2.0, max(1.0, full["value"] * 2 * clocks / own)))
+
+
 def parameters_for(device: wire.VirtualDevice) -> dict[str, float]:
     """Every parameter of the clock for a GPU, by the plug-in's names."""
     data = clock_data()
@@ -43,4 +59,5 @@ def parameters_for(device: wire.VirtualDevice) -> dict[str, float]:
     factor = factors.get("{}.{}".format(*device.compute_capability), factors["default"])
     values["bandwidth_factor"] = float(factor["value"])
     values["sustained_clock"] = sustained_clock(device)
+    values["tensor_feed"] = tensor_feed(device)
     return values

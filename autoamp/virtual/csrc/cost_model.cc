@@ -93,6 +93,8 @@ double ProductSeconds(const Work& work, const Product& product) {
   double efficiency = rate.tensor_cores
                           ? (conv ? p.tensor_conv_efficiency : p.tensor_matmul_efficiency)
                           : (conv ? p.plain_conv_efficiency : p.plain_matmul_efficiency);
+  // What is lost to feeding Tensor Cores halves where they do half the work from the same feed.
+  if (rate.tensor_cores) efficiency = 1 / (1 + (1 / efficiency - 1) / p.tensor_feed);
   if (rate.tensor_cores && !IsAligned(work)) efficiency *= p.misaligned_efficiency;
   // Winograd kernels come in tiles of 32 channels.
   if (!rate.tensor_cores && work.winograd && work.element_bytes == 4 && work.row_multiple >= 32)
@@ -132,8 +134,9 @@ double StreamSeconds(double bytes) {
 
 double BusSeconds(double bytes) { return bytes / Parameters().bus_bytes_per_s; }
 
-double GpuSeconds(const Work& work) {
-  if (work.kind == WorkKind::kView) return 0;
+namespace {
+
+double KernelSeconds(const Work& work) {
   const ModelParameters& p = Parameters();
   const double stream = StreamSeconds(work.bytes + work.extra_bytes);
   if (work.product_count == 0) return stream + p.kernel_floor_s;
@@ -152,6 +155,20 @@ double GpuSeconds(const Work& work) {
       (IsAligned(work) || work.element_bytes == 2) && RateOf(work).tensor_cores)
     seconds += TransposeSeconds(work);
   return seconds;
+}
+
+}  // namespace
+
+double GpuSeconds(const Work& work) {
+  if (work.kind == WorkKind::kView) return 0;
+  const double seconds = KernelSeconds(work);
+  if (work.unit != Unit::kTf32 || work.product_count == 0 || !RateOf(work).tensor_cores)
+    return seconds;
+  // TF32 is allowed, not forced: where it is hardly faster (GeForce), libraries stay on plain
+  // cores rather than transpose.
+  Work plain = work;
+  plain.unit = Unit::kPlain;
+  return std::min(seconds, KernelSeconds(plain));
 }
 
 double HostSeconds(const Work& work) {

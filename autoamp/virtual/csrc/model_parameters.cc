@@ -15,6 +15,7 @@ const std::map<std::string, double*>& ByName() {
   static const std::map<std::string, double*> names = {
       {"bandwidth_efficiency", &p.bandwidth_efficiency},
       {"bandwidth_factor", &p.bandwidth_factor},
+      {"tensor_feed", &p.tensor_feed},
       {"sustained_clock", &p.sustained_clock},
       {"direct_share", &p.direct_share},
       {"depthwise_sum_share", &p.depthwise_sum_share},

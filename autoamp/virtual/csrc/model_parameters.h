@@ -11,6 +11,9 @@ struct ModelParameters {
   double bandwidth_efficiency = 0.85;
   // The same relative to a V100's, by architecture.
   double bandwidth_factor = 1;
+  // Operands that reach the Tensor Cores per operation, relative to boards that run theirs at
+  // full rate: 2 on GeForce, which halves float32 accumulation.
+  double tensor_feed = 1;
   // Share of the boost clock that the board's power limit leaves to busy SMs.
   double sustained_clock = 1;
   // Share of the peak that a full tile of a matrix product (convolution) reaches, on plain
@@ -41,7 +44,7 @@ struct ModelParameters {
   // compiled program. The host runs ahead of the GPU until something waits for a result.
   double kernel_floor_s = 3e-6;
   double host_eager_s = 30e-6;
-  double host_program_s = 15e-6;
+  double host_program_s = 10e-6;
   double wait_s = 10e-6;
   double bus_bytes_per_s = 12e9;
 };
