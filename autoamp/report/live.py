@@ -284,7 +284,7 @@ class TerminalView(View):
         return line
 
 
-_WIDTHS = (3, 9, 5, 8, 6, 6, 16, 9, 9, 16, 7)
+_WIDTHS = (3, 9, 5, 8, 6, 6, 16, 9, 9, 20, 7)
 
 
 def _format(number: int, *cells: str) -> str:
@@ -318,7 +318,8 @@ def banner(machine: Machine, ratio_band: float | None) -> str:
         start = f"No accelerator found. Planning for a virtual {machine.device.name}"
     what = "FP16/BF16 emulated op by op" if machine.device.numerics else "values not computed"
     return (
-        f"{start}: {what}, memory counted as Paddle allocates it, times modelled ({band}). "
+        f"{start}: {what}, memory counted as Paddle allocates it, times modelled ({band}); m: "
+        "modelled, in memory the GPU's context and workspaces. "
         "Choose another with --device virtual:NAME (autoamp devices)."
     )
 

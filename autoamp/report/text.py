@@ -16,8 +16,8 @@ def bytes_text(value: int | None) -> str:
 
 
 def estimated_text(extra_bytes: int) -> str:
-    """`` +1.9 m``: GiB that the model adds to a counted peak (context, workspaces); else empty."""
-    return f" +{extra_bytes / 2**30:.1f} m" if extra_bytes else ""
+    """`` +1.9 GiB m``: what the model adds to a counted peak (context, workspaces); else empty."""
+    return f" +{bytes_text(extra_bytes)} m" if extra_bytes else ""
 
 
 def ratio_text(value: float) -> str:
