@@ -87,7 +87,12 @@ def _what_fp32_is(s: Session) -> list[str]:
     knob = s.machine.knob("tf32")
     if s.fp32 is None or knob is None or not knob.available:
         return []
-    parts = {"matrix products": s.fp32.tf32_matmul, "convolutions": s.fp32.tf32_conv}
+    called = {c.op for c in s.fp32.op_calls}
+    convolves = not called or any("conv" in op for op in called)
+    parts = {
+        "matrix products": s.fp32.tf32_matmul,
+        "convolutions": s.fp32.tf32_conv and convolves,
+    }
     found = [name for name, on in parts.items() if on]
     return [f"FP32 ran its {' and '.join(found)} in TF32, as set or by default"] if found else []
 

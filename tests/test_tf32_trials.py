@@ -56,15 +56,15 @@ import paddle
 
 class Data(paddle.io.Dataset):
     def __len__(self):
-        return 4096
+        return 12288
 
     def __getitem__(self, index):
         return np.ones(2048, "float32"), np.int64(index % 8)
 
 
-model = paddle.nn.Sequential(paddle.nn.Linear(2048, 2048), paddle.nn.Linear(2048, 8))
+model = paddle.nn.Sequential(paddle.nn.Linear(2048, 8192), paddle.nn.Linear(8192, 8))
 optimizer = paddle.optimizer.SGD(parameters=model.parameters())
-for x, y in paddle.io.DataLoader(Data(), batch_size=256):
+for x, y in paddle.io.DataLoader(Data(), batch_size=1024):
     loss = paddle.nn.functional.cross_entropy(model(x), y)
     loss.backward()
     optimizer.step()

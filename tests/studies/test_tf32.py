@@ -15,7 +15,7 @@ from simulated_device import (
 )
 
 from autoamp.errors import MachineError
-from autoamp.measurement import Effect, Measurement, Outcome, Phase
+from autoamp.measurement import Effect, Measurement, OpCalls, Outcome, Phase
 from autoamp.probes.facts import DeviceKind
 from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies.proposal import Options, Proposal
@@ -180,6 +180,10 @@ def test_fp32_is_kept_in_the_right_words() -> None:
     told = drive(has_it, ampere(), Options(tf32=True, dtypes=())).result
     assert "it has TF32 already" in told.headline
     assert any("matrix products and convolutions in TF32" in line for line in told.why)
+    calls = (OpCalls(op="matmul_v2", float32=9),)
+    dense = drive(lambda p: replace(nothing(p), op_calls=calls), ampere()).result
+    # Without a convolution there is nothing to say of convolutions.
+    assert not any("FP32 ran its" in line for line in dense.why)
     none_of_it = drive(Simulated(tf32=(False, False)), ampere()).result
     assert not any("FP32 ran its" in line for line in none_of_it.why)
     unasked = drive(has_it, t4(knobs=(tf32_knob(available=False),)), Options(levels=(Level.O0,)))
