@@ -1,4 +1,4 @@
-"""Recurrent layers on the modelled clock: their products, and the steps that wait for each other."""
+"""Recurrent layers on the modelled clock: their products, and steps that wait for each other."""
 
 from collections.abc import Callable
 from typing import Any

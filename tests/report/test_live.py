@@ -1,0 +1,51 @@
+"""Lines of a running tune."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from autoamp.measurement import Label, Measurement, Outcome, Phase
+from autoamp.report.live import HEAD, View
+from autoamp.report.text import estimated_text
+from autoamp.settings import Dtype, Level, Setting
+from autoamp.studies.proposal import Proposal
+
+GIB = 2**30
+
+
+def shown(**values: object) -> str:
+    stream = io.StringIO()
+    view = View(Console(file=stream, width=250))
+    measurement = Measurement(
+        outcome=Outcome.ok,
+        throughput_samples_per_s=100.0,
+        memory_reserved_peak_bytes=10 * GIB,
+        **values,  # type: ignore[arg-type]  # a test's choice of fields
+    )
+    setting = Setting(batch_size=32, amp_level=Level.O1, dtype=Dtype.float16)
+    proposal = Proposal(phase=Phase.search, setting=setting)
+    view.trial_finished(3, proposal, measurement, replayed=False)
+    return stream.getvalue()
+
+
+def test_estimates_stand_beside_the_counted_peak() -> None:
+    text = shown(
+        time_label=Label.modelled,
+        memory_label=Label.counted,
+        memory_overhead_bytes=GIB,
+        memory_workspace_bytes=GIB // 2,
+    )
+    head, line = text.strip().splitlines()
+    assert head == HEAD.strip()
+    assert "10.0 GiB +1.5 GiB m" in line
+    assert line.index(" ok") == HEAD.index("outcome") - 1, "columns line up"
+
+
+def test_a_measured_peak_has_nothing_beside_it() -> None:
+    assert "10.0 GiB +" not in shown() and "10.0 GiB" in shown()
+
+
+@pytest.mark.parametrize(("extra", "text"), [(0, ""), (3 * GIB, " +3.0 GiB m")])
+def test_estimated_text(extra: int, text: str) -> None:
+    assert estimated_text(extra) == text
