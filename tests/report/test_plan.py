@@ -113,3 +113,20 @@ def test_keep_fp32_is_an_answer_with_its_reason() -> None:
         row("virtual:a", 1.0), verdict="keep_fp32", headline="keep FP32: AMP does not pay"
     )
     assert "virtual:a: keep FP32: AMP does not pay" in table(kept)
+
+
+def test_estimates_stand_beside_the_counted_memory() -> None:
+    plain = row("virtual:t4", 10.0)
+    assert plain.memory is not None
+    memory = msgspec.structs.replace(plain.memory, needed_bytes=10 * GIB, needed_label="modelled")
+    found = msgspec.structs.replace(plain, memory=memory)
+    assert "8.0 GiB +2.0 GiB m of 16.0 GiB" in cells(found)
+    assert "8.0 GiB of 16.0 GiB" in cells(plain)
+
+
+def test_a_slow_loader_is_told_of_each_gpu() -> None:
+    said = "the loader of this machine (num_workers=0) makes 100 samples/s: below ..."
+    text = table(
+        msgspec.structs.replace(row("virtual:t4", 10.0), caveats=(said, "something else"))
+    )
+    assert f"virtual:t4: {said}" in text and "something else" not in text
