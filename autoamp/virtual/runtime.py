@@ -13,6 +13,7 @@ from autoamp.virtual import (
     amp_gates,
     conv_flags,
     cuda_module,
+    random_state,
     ranks,
     script_names,
     sparse_embedding,
@@ -72,6 +73,7 @@ def install(device: wire.VirtualDevice) -> None:
     amp_gates.install(paddle, device)
     ranks.install(paddle)
     sparse_embedding.install(paddle)
+    random_state.install(paddle)
     conv_flags.install(
         paddle, dict(os.environ), lambda limit, kind: library.call("conv_workspace", limit, kind)
     )

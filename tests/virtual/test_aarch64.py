@@ -80,8 +80,10 @@ for call in (lambda: paddle.ones([1 << 30]), lambda: paddle.matmul(paddle.ones([
         said.append(type(error).__name__)
 out["said"] = said
 static = paddle.jit.to_static(nn.Linear(4, 4), full_graph=True)
+runtime.start_low_precision_calls()
 with paddle.amp.auto_cast():
-    out["static"] = str(static(paddle.ones([2, 4])).dtype)
+    static(paddle.ones([2, 4])).sum().backward()
+out["static"] = runtime.low_precision_calls()["matmul_v2"]
 out.update(sweep.judged())
 paddle.set_device("cpu")
 out["cpu"] = train("O0")
@@ -117,7 +119,9 @@ def test_trains_and_every_operator_is_right(devices: Any, monkeypatch: pytest.Mo
         assert losses[-1] < losses[0], name
         assert losses == pytest.approx(got["cpu"], rel=0.1), name
     assert got["said"] == ["MemoryError", "ValueError"]
-    assert got["static"] == "paddle.float16"
+    assert got["static"] == [1, 0, 0, 0]
     assert got["count"] >= 500
     assert not got["wrong"], "\n".join(f"{k}: {v}" for k, v in got["wrong"].items())
     assert not got["works_now"]
+    # An older Paddle than the sweep was written for.
+    assert {name.rsplit(" ", 1)[0] for name in got["no_reference"]} <= {"attention causal"}

@@ -26,6 +26,7 @@ give(**sweep.judged())
     assert got["count"] >= 500
     assert not got["wrong"], "\n".join(f"{k}: {v}" for k, v in got["wrong"].items())
     assert not got["works_now"], "take them off the list of known ones"
+    assert not got["no_reference"]
 
 
 def test_arithmetic_is_numpys_float16_bit_for_bit(run: Run) -> None:

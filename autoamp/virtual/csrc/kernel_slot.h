@@ -53,6 +53,8 @@ struct KernelSlot {
   int master_input{-1};
   bool wants_empty_output{false};
   bool shape_depends_on_data{false};
+  // Its CPU code was compiled for AVX-512 alone, and this processor has none.
+  bool lacks_instructions{false};
   WorkKind work{WorkKind::kMemory};
 
   // Guarded by the lock in counters.cc.

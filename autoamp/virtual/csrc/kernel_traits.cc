@@ -66,6 +66,12 @@ bool PlacesConstants(const std::string& name) {
          Starts(name, "set_value") || Starts(name, "masked_fill") || name == "data";
 }
 
+bool NeedsAvx512(const std::string& name) {
+  // From paddle/phi/kernels/fusion/cpu/*_avx_kernel.cc.
+  return name == "fused_bias_residual_layernorm" || name == "fused_rms_norm_quant" ||
+         name == "rms_norm" || name == "self_dp_attention";
+}
+
 int MasterFromEnd(const std::string& name) {
   // From the kernels' signatures in Paddle's ops.yaml: adam's family ends with skip_update.
   static const std::map<std::string, int> from_end = {

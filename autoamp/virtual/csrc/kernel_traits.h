@@ -17,6 +17,8 @@ bool ShapeDependsOnData(const std::string& name);
 bool WantsEmptyOutput(const std::string& name);
 // Kernels whose results may rightly be infinite: they place constants (masks of -inf).
 bool PlacesConstants(const std::string& name);
+// Kernels that Paddle compiles for AVX-512 and calls without asking the processor.
+bool NeedsAvx512(const std::string& name);
 // Position of an optimizer's master_param among its inputs, counted from the end (negative);
 // 0 for other kernels.
 int MasterFromEnd(const std::string& name);

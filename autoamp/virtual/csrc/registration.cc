@@ -139,6 +139,9 @@ bool FillSlot(const Job& job, KernelSlot* slot) {
     slot->master_input = static_cast<int>(slot->inputs.size()) + from_end;
   slot->wants_empty_output = WantsEmptyOutput(job.name);
   slot->shape_depends_on_data = ShapeDependsOnData(job.name);
+#if defined(__x86_64__)
+  slot->lacks_instructions = NeedsAvx512(job.name) && !__builtin_cpu_supports("avx512f");
+#endif
   slot->work = WorkOf(job.name, job.key.layout());
   return true;
 }

@@ -45,6 +45,10 @@ bool DoneWithoutKernel(const Operands& call) {
     }
     ZeroUncomputedViews(call);
   }
+  if (call.slot.lacks_instructions)
+    Refuse("the kernel '" + call.slot.name +
+           "' cannot be emulated here: Paddle's CPU code for it needs a processor with AVX-512. "
+           "Planning mode (numerics=off) does without it for large tensors.");
   if (CastDirectly(call)) {
     CountCall(call);
     return true;

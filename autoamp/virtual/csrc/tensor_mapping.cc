@@ -82,6 +82,7 @@ std::shared_ptr<phi::Allocation> TensorMapping::AliasOf(
 void TensorMapping::WidenInto(const DenseTensor& from, DenseTensor* to) {
   Rebuild(to, phi::DenseTensorMeta(DataType::FLOAT32, from.dims(), from.layout()), nullptr);
   auto* values = static_cast<float*>(AllocateHost(to, DataType::FLOAT32));
+  if (!from.numel()) return;
 #ifdef AUTOAMP_HAS_STRIDES
   if (!IsContiguous(from)) {
     std::vector<uint16_t> dense(from.numel());
@@ -97,8 +98,9 @@ DenseTensor* TensorMapping::Input(const DenseTensor* tensor) {
   if (!tensor) return nullptr;
   for (auto& seen : inputs_)
     if (seen.device == tensor) return seen.host;
-  const bool widened =
-      tensor->initialized() && slot_.converts && IsHalf(tensor->dtype());
+  // Tensors without elements count as uninitialised, and have a dtype all the same.
+  const bool there = tensor->initialized() || (tensor->Holder() && tensor->numel() == 0);
+  const bool widened = there && slot_.converts && IsHalf(tensor->dtype());
   if (widened) {
     hosts_.emplace_back();
     WidenInto(*tensor, &hosts_.back());
