@@ -132,6 +132,17 @@ def install(paddle: Any, device: wire.VirtualDevice, clock_s: Callable[[], float
         used = core.device_memory_stat_current_value("Reserved", 0)
         return device.usable_bytes - int(used), device.memory_bytes - device.driver_bytes
 
+    def memory_summary(device_name: Any = None) -> str:
+        _check_index(device_name)
+        return "\n".join(
+            f"{kind.lower()} bytes, {when}: {getattr(core, read)(kind, 0)}"
+            for kind in ("Allocated", "Reserved")
+            for when, read in (
+                ("now", "device_memory_stat_current_value"),
+                ("peak", "device_memory_stat_peak_value"),
+            )
+        )
+
     @contextlib.contextmanager
     def stream_guard(stream: Any) -> Iterator[None]:
         yield
@@ -147,6 +158,8 @@ def install(paddle: Any, device: wire.VirtualDevice, clock_s: Callable[[], float
         "mem_get_info": memory_info,
         "current_stream": lambda device_name=None: the_stream,
         "stream_guard": stream_guard,
+        "memory_summary": memory_summary,
+        "ipc_collect": nothing,
         "Stream": stream_class,
         "Event": event_class,
         "max_memory_allocated": memory("Allocated", "device_memory_stat_peak_value"),
@@ -169,3 +182,24 @@ def install(paddle: Any, device: wire.VirtualDevice, clock_s: Callable[[], float
             replace_everywhere(key, getattr(paddle.device, key), answers[key])
     if hasattr(paddle.device, "synchronize"):
         replace_everywhere("synchronize", paddle.device.synchronize, nothing)
+    if hasattr(paddle.device, "ipc_collect"):
+        replace_everywhere("ipc_collect", paddle.device.ipc_collect, nothing)
+    if hasattr(paddle.device, "Event"):
+        _time_events(paddle.device.Event, clock_s)
+
+
+def _time_events(event_class: Any, clock_s: Callable[[], float]) -> None:
+    """``paddle.device.Event``, made for every device, measures on the modelled clock, too."""
+    record = event_class.record
+
+    def marked(self: Any, stream: Any = None) -> None:
+        record(self, stream)
+        self.modelled_at = clock_s()
+
+    def elapsed_time(self: Any, end_event: Any) -> float:
+        marks = [getattr(event, "modelled_at", None) for event in (self, end_event)]
+        if marks[0] is None or marks[1] is None:
+            raise RuntimeError("elapsed_time needs two recorded events")
+        return float((marks[1] - marks[0]) * 1e3)
+
+    event_class.record, event_class.elapsed_time = marked, elapsed_time

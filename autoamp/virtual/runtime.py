@@ -17,6 +17,7 @@ from autoamp.virtual import (
     ranks,
     script_names,
     sparse_embedding,
+    tensor_methods,
 )
 from autoamp.virtual.library import Library
 
@@ -74,6 +75,7 @@ def install(device: wire.VirtualDevice) -> None:
     ranks.install(paddle)
     sparse_embedding.install(paddle)
     random_state.install(paddle)
+    tensor_methods.install(paddle)
     conv_flags.install(
         paddle, dict(os.environ), lambda limit, kind: library.call("conv_workspace", limit, kind)
     )

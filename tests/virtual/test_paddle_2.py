@@ -106,3 +106,48 @@ def test_every_level_trains(devices: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert got["tf32"] == [True, True]
     with_tf32, without = got["products_s"]
     assert without > 2 * with_tf32
+
+
+TOUR = """
+sys.path.insert(0, os.environ["TEST_FOLDER"])
+import argparse
+import gpu_tour
+out = gpu_tour.tour()
+said = []
+from paddle.distributed.launch.context import Context
+for options in (["--nproc_per_node", "2"], ["--gpus", "0,1"]):
+    sys.argv = ["launch", *options, "train.py"]
+    try:
+        Context()
+    except NotImplementedError as error:
+        said.append(str(error))
+try:
+    paddle.distributed.spawn(print, nprocs=2)
+except NotImplementedError as error:
+    said.append(str(error))
+print(json.dumps({**out, "said": said}))
+"""
+
+
+def test_the_gpu_modules_and_the_refusal_of_ranks(devices: Any, tmp_path: Path) -> None:
+    assert PYTHON
+    plugin = ensure_built(PYTHON, print)
+    done = subprocess.run(
+        [PYTHON, "-c", BODY.split("import numpy")[0] + "import sys\n" + TOUR],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            **child_environment(devices.a100, plugin),
+            "TEST_DEVICE": json.dumps(asdict(devices.a100)),
+            "TEST_FOLDER": str(Path(__file__).parent),
+            "PYTHONPATH": str(ROOT),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    got = json.loads(done.stdout.strip().splitlines()[-1])
+    assert got["count"] >= 40
+    assert not got["wrong"], "\n".join(f"{k}: {v}" for k, v in got["wrong"].items())
+    assert len(got["said"]) == 3
+    assert all("does not support 2 ranks" in x for x in got["said"])

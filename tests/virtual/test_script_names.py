@@ -1,6 +1,7 @@
 """What scripts say about GPUs works on the virtual device unchanged."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +84,19 @@ give(count=cuda.device_count(), name=cuda.get_device_name(),
     assert 8 << 20 <= got["peak"] <= got["reserved"]
     # 2 * 1024^3 operations cannot take less than at the peak rate.
     assert got["ms"] >= 2 * 1024**3 / v100.flops_per_s["float32"] * 1e3
+
+
+@pytest.mark.slow
+def test_every_function_of_the_gpu_modules(run: Run) -> None:
+    got = run(
+        f"""
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import gpu_tour
+give(**gpu_tour.tour())
+"""
+    )
+    assert got["count"] >= 90
+    assert not got["wrong"], "\n".join(f"{k}: {v}" for k, v in got["wrong"].items())
 
 
 @pytest.mark.slow
