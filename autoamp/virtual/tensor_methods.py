@@ -2,7 +2,12 @@
 
 from typing import Any
 
-from autoamp.virtual.script_names import DEVICE_TYPE, replace_everywhere, virtual_place
+from autoamp.virtual.script_names import (
+    DEVICE_TYPE,
+    asked_by_paddle,
+    replace_everywhere,
+    virtual_place,
+)
 
 
 def install(paddle: Any) -> None:
@@ -22,10 +27,11 @@ def install(paddle: Any) -> None:
         return moved
 
     def is_cuda(self: Any) -> bool:
-        return DEVICE_TYPE in str(self.place)
+        # Paddle's own code takes other ways for CUDA's tensors: lerp with a float64 weight.
+        return DEVICE_TYPE in str(self.place) and not asked_by_paddle()
 
     def device(self: Any) -> str:
-        return "cuda:0" if is_cuda(self) else "cpu"
+        return "cuda:0" if DEVICE_TYPE in str(self.place) else "cpu"
 
     for cls in classes:
         cls.cuda = cuda
