@@ -94,7 +94,8 @@ def trust(table: PlanTable) -> list[str]:
     ]
     loose = [row.device for row in table.rows if not row.band.calibrated]
     if loose:
-        out.append(f"uncalibrated (no published figure for this GPU in the fit): {', '.join(loose)}")
+        names = ", ".join(loose)
+        out.append(f"uncalibrated (no published figure for this GPU in the fit): {names}")
     timed = [(row.samples_per_s, row) for row in table.rows if row.samples_per_s]
     if len(timed) > 1:
         out.append(_leader(timed))
