@@ -326,8 +326,7 @@ def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
 def _measurement_caveats(measurement: Measurement) -> list[str]:
     out = list(measurement.caveats)
     if measurement.dataset_restarts:
-        out.append(
-            f"the dataset is shorter than a trial: it was restarted "
-            f"{measurement.dataset_restarts} times"
-        )
+        count = measurement.dataset_restarts
+        times = "once" if count == 1 else f"{count} times"
+        out.append(f"the dataset is shorter than a trial: it was restarted {times}")
     return out

@@ -9,7 +9,7 @@ from typing import Any
 
 from autoamp.errors import UsageError
 from autoamp.measurement import Label, Measurement, Outcome, Phase
-from autoamp.report.text import bytes_text, estimated_text, ratio_text, scale_text
+from autoamp.report.text import bytes_text, estimated_text, rate_text, ratio_text, scale_text
 from autoamp.settings import Level, Setting
 from autoamp.studies import codec
 from autoamp.studies.history import fp32_of
@@ -206,7 +206,7 @@ def _trial_line(trial: Trial, base: float | None) -> tuple[str, ...]:
         _text(s.batch_size if s.batch_size is not None else m and m.batch_size),
         scale_text(s.init_loss_scaling),
         _lists(s),
-        "-" if value is None or m is None else _rate(value) + _mark(m.time_label),
+        "-" if value is None or m is None else rate_text(value) + _mark(m.time_label),
         _ratio(value / base if value and base else None, m.time_label if m else None),
         _memory(m),
         "-" if m is None else str(m.skipped_steps),
@@ -277,11 +277,6 @@ def _mark(label: Label) -> str:
 
 def _ratio(ratio: float | None, label: Label | None) -> str:
     return "-" if ratio is None else ratio_text(ratio) + ("" if label is None else _mark(label))
-
-
-def _rate(value: float) -> str:
-    """``40,600``, ``310.5``, ``2.34``: enough digits to compare, none that noise makes."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _short(setting: Setting | None) -> str:

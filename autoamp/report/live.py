@@ -16,6 +16,7 @@ from autoamp.report import plan as plan_report
 from autoamp.report.text import (
     bytes_text,
     estimated_text,
+    rate_text,
     ratio_text,
     scale_text,
     seconds_text,
@@ -191,7 +192,7 @@ class View:
             str(setting.batch_size or measurement.batch_size or "-"),
             scale_text(setting.init_loss_scaling),
             lists or "default",
-            f"{rate:.4g}" if timed and rate is not None else "-",
+            rate_text(rate) if timed and rate is not None else "-",
             ratio,
             bytes_text(memory) + estimated_text(measurement.memory_estimated_bytes),
             str(measurement.skipped_steps),
@@ -273,7 +274,7 @@ class TerminalView(View):
         if self._current:
             parts.append(f"{now - self._trial_started:.0f} s")
         if self._best is not None:
-            parts.append(f"best {self._best[0]:.4g}/s {self._best[1]}")
+            parts.append(f"best {rate_text(self._best[0])}/s {self._best[1]}")
         left = max(0, self._wanted - self._counted)
         if self._wanted:
             parts.append(f"at most {left} trials left")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoamp.report.text import bytes_text, estimated_text
+from autoamp.report.text import bytes_text, estimated_text, rate_text
 from autoamp.studies.plan_table import PlanRow, PlanTable, PrecisionRow
 
 GAP = 2
@@ -120,8 +120,7 @@ def _rate(row: PlanRow) -> str:
     if not row.samples_per_s:
         return "-"
     rate = row.samples_per_s
-    text = f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"
-    return f"{text} ±{row.band.throughput:.0%}"
+    return f"{rate_text(rate)} ±{row.band.throughput:.0%}"
 
 
 def _ratio(row: PlanRow) -> str:

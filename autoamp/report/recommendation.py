@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from autoamp.report.text import bytes_text, ratio_text, scale_text, seconds_text
+from autoamp.report.text import bytes_text, rate_text, ratio_text, scale_text, seconds_text
 from autoamp.studies.recommendation import Drift, Measured, Ratio, Recommendation
 
 GAP = 3
@@ -189,7 +189,7 @@ def _throughput(m: Measured) -> str:
     if value.samples_per_s is None:
         return "-"
     rate = value.samples_per_s
-    text = f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"
+    text = rate_text(rate)
     if value.low is not None and value.high is not None and value.samples_per_s:
         half = (value.high - value.low) / 2 / value.samples_per_s
         text += f" ± {half * 100:.1f} %"
@@ -215,7 +215,7 @@ def _with_loader(m: Measured) -> str:
     rate = None if m.loading is None else m.loading.samples_per_s
     if m.loading is None or rate is None:
         return "-"
-    text = f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"
+    text = rate_text(rate)
     return _labelled(f"{text}/s", m.loading.label)
 
 
