@@ -48,9 +48,9 @@ def result_of(s: Session, picks: Picks, stopped: str | None) -> Result:
         verdict = "use"
     elif best.setting.is_as_written:
         verdict = "keep_as_written"
-    best_choice = _choice(s, best, picks)
-    own_choice = best_choice if own is best else _choice(s, own, picks)
-    mixed_choice = None if mixed is None else _choice(s, mixed, picks)
+    best_choice = _choice(s, best, picks, same_batch=s.options.keep_batch)
+    own_choice = best_choice if own is best else _choice(s, own, picks, same_batch=True)
+    mixed_choice = None if mixed is None else _choice(s, mixed, picks, same_batch=False)
     default, default_reason = _default(s, best)
     headline, why = reasons.explain(s, verdict, best_choice, mixed_choice, stopped)
     return Result(
@@ -95,7 +95,7 @@ def _proved(s: Session, picks: Picks) -> bool:
     return all(ratio(s, picks.reference, c) is not None for c in others)
 
 
-def _choice(s: Session, candidate: Candidate, picks: Picks) -> Choice:
+def _choice(s: Session, candidate: Candidate, picks: Picks, *, same_batch: bool) -> Choice:
     setting = candidate.setting
     fresh = tuple(m for m in fresh_runs(s, setting).values() if m.ok)
     stability = tuple(
@@ -126,7 +126,7 @@ def _choice(s: Session, candidate: Candidate, picks: Picks) -> Choice:
         batch_gain=batch,
         split_reason=split_reason,
         confirmed=len(fresh) >= 1,
-        reason=reasons.why_this_one(s, candidate, picks),
+        reason=reasons.why_this_one(s, candidate, picks, same_batch=same_batch),
     )
 
 

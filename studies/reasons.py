@@ -249,16 +249,15 @@ def _what_failed(s: Session) -> list[str]:
     return list(dict.fromkeys(out))
 
 
-def why_this_one(s: Session, candidate: Candidate, picks: Picks) -> str:
-    """Why this setting and not the next."""
+def why_this_one(s: Session, candidate: Candidate, picks: Picks, *, same_batch: bool) -> str:
+    """Why this setting and not the next; ``same_batch``: of those at its batch size."""
     if candidate.setting.key() == picks.reference.setting.key():
         return "nothing riskier showed a gain over it"
-    at_own = candidate.setting.key() == picks.at_own_batch.setting.key()
     rivals = [
         c
         for c in s.candidates()
         if c.throughput > candidate.throughput
-        and (not at_own or s.batch_of(c.setting) == s.batch_of(candidate.setting))
+        and (not same_batch or s.batch_of(c.setting) == s.batch_of(candidate.setting))
     ]
     if not rivals:
         return "the fastest setting that works, fits and trains"

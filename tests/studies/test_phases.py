@@ -812,3 +812,23 @@ class TestOwnBatchDoesNotFit:
             assert error.slug == "baseline-out-of-memory"
         else:
             assert result.best.first.ok
+
+
+def test_a_larger_batch_that_only_ties_is_named_beside_the_recommendation() -> None:
+    """The table shows it as faster: the reader is told why it was not taken."""
+    laws = Simulated(virtual=True, overhead_s=0.002)
+    done = drive(laws, virtual(), ratio_band=0.3)
+    best, own = done.result.best, done.result.at_your_batch
+    assert best is not None and own is not None and best.setting.batch_size == 32
+    ran = [p.setting for p in done.proposals if p.setting.is_mixed]
+    fastest = max(ran, key=laws.throughput)
+    assert fastest.batch_size is not None and fastest.batch_size > 32
+    assert best.reason.startswith(f"ties with {fastest.precision()}, batch {fastest.batch_size}")
+
+
+def test_the_choice_at_the_scripts_batch_is_compared_at_that_batch() -> None:
+    done = drive(Simulated(virtual=True, overhead_s=0.05), virtual(), ratio_band=0.1)
+    best, own = done.result.best, done.result.at_your_batch
+    assert best is not None and own is not None
+    assert best.setting.batch_size != own.setting.batch_size == 32
+    assert f"batch {best.setting.batch_size}" not in own.reason
