@@ -7,13 +7,23 @@ the machine at hand would be the slower part, that is said apart.
 from autoamp.measurement import Measurement
 
 
-def loader_caveat(best: Measurement, fp32: Measurement | None) -> str | None:
-    """A sentence if the loader is slower than the device with the best setting; else None."""
+def loader_caveat(
+    best: Measurement, fp32: Measurement | None, *, keeps_fp32: bool = False
+) -> str | None:
+    """A sentence if the loader is slower than the device with the best setting; else None.
+
+    ``keeps_fp32``: the best setting is FP32, so there is no AMP whose gain could be hidden.
+    """
     loader, device = best.loader_samples_per_s, best.throughput_samples_per_s
     if loader is None or device is None or loader >= device:
         return None
     workers = best.loader_workers or 0
     made = f"the loader of this machine (num_workers={workers}) makes {_rate(loader)} samples/s"
+    if keeps_fp32:
+        return (
+            f"{made}: below the {_rate(device)} that the device could take in FP32 (modelled); "
+            "it sets the pace until it is faster"
+        )
     plain = None if fp32 is None else fp32.throughput_samples_per_s
     if plain is not None and plain < loader:
         return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -9,8 +11,11 @@ import msgspec
 from autoamp.measurement import Measurement, Phase
 from autoamp.settings import Dtype
 from autoamp.studies import recommendation as r
-from autoamp.studies.proposal import NUMERICS_FULL, Result, recipe
-from autoamp.studies.score import instability
+from autoamp.studies.budget import Budget
+from autoamp.studies.ceilings import NOT_CLIMBED, OUT_OF_TRIALS
+from autoamp.studies.drift import DriftCheck
+from autoamp.studies.proposal import NUMERICS_FULL, Result, Trial, recipe
+from autoamp.studies.score import NUMERIC_OUTCOMES, instability
 
 SCHEMA_VERSION = 1
 
@@ -56,6 +61,8 @@ class PlanRow(r.Struct, frozen=True, kw_only=True):
     recipe: str | None = None
     """The description without the batch size."""
     batch_size: int | None = None
+    climb_cut_short: str | None = None
+    """Why a larger batch may be faster and was not tried; None if the climb came to its end."""
     samples_per_s: float | None = None
     seconds_per_1000_samples: float | None = None
     fp32_samples_per_s: float | None = None
@@ -100,6 +107,7 @@ def finished_row(
         description=measured.description,
         recipe=recipe(best.setting).describe(),
         batch_size=measured.batch_size,
+        climb_cut_short=climb_cut_short(result),
         samples_per_s=measured.throughput.samples_per_s,
         seconds_per_1000_samples=measured.seconds_per_1000_samples,
         fp32_samples_per_s=None if fp32 is None else fp32.throughput.samples_per_s,
@@ -112,8 +120,31 @@ def finished_row(
     )
 
 
+def climb_cut_short(result: Result) -> str | None:
+    """Why the recommended precision may be faster at a batch nobody tried; None if its climb
+    ended by itself, or the batch cannot be changed."""
+    if not result.space.batch_free:
+        return None
+    best = result.best.setting
+    climbs = result.ceilings
+    if not best.is_as_written:
+        climbs = tuple(c for c in climbs if c.recipe == recipe(best))
+    if not climbs:
+        return result.stopped or NOT_CLIMBED
+    for climb in climbs:
+        # A smaller batch than the largest tried was faster: more would not have helped.
+        topped = best.batch_size is not None and best.batch_size != climb.largest_fitting
+        if climb.why in (OUT_OF_TRIALS, NOT_CLIMBED) and not topped:
+            return climb.why
+    return None
+
+
 def precision_row(dtype: Dtype, result: Result) -> PrecisionRow:
-    """Allowed and stable? By the probe's verdicts, the drift check and the emulated runs."""
+    """Allowed and stable? By the probe's verdicts, the drift check and the emulated runs.
+
+    Only the numbers make a type unstable. A run that ended for want of time or memory leaves
+    it not looked at.
+    """
     verdicts = [v for v in result.machine.verdicts if v.dtype is dtype]
     tried = [t for t in result.trials if t.proposal.setting.dtype is dtype]
     if not tried and not any(v.allowed for v in verdicts):
@@ -127,16 +158,25 @@ def precision_row(dtype: Dtype, result: Result) -> PrecisionRow:
                 state="stable",
                 reason=f"{name}: {check.steps} emulated steps, {check.why}",
             )
-    failed = [c for c in checks if c.passed is False]
-    drifted = {recipe(c.setting).key() for c in failed}
     runs: dict[str, list[Measurement]] = {}
     names: dict[str, str] = {}
+    unfinished: list[str] = []
+    broke_off: set[str] = set()
+    """Recipes whose comparison failed by a run that says nothing about the numbers."""
     for trial in tried:
         if trial.proposal.numerics != NUMERICS_FULL or trial.proposal.phase is Phase.baseline:
             continue
         plain = recipe(trial.proposal.setting)
-        runs.setdefault(plain.key(), []).append(trial.measurement)
         names[plain.key()] = plain.describe()
+        found = trial.measurement
+        if found.ok or found.outcome in NUMERIC_OUTCOMES:
+            runs.setdefault(plain.key(), []).append(found)
+            continue
+        unfinished.append(f"{plain.precision()}: {_ended(found)}")
+        if trial.proposal.phase is Phase.drift:
+            broke_off.add(plain.key())
+    failed = [c for c in checks if c.passed is False and recipe(c.setting).key() not in broke_off]
+    drifted = {recipe(c.setting).key() for c in failed}
     wrong: list[str] = [f"{recipe(c.setting).describe()}: {c.why}" for c in failed]
     for key, made in runs.items():
         problem = next((p for m in made if (p := _problem(m)) is not None), None)
@@ -153,24 +193,55 @@ def precision_row(dtype: Dtype, result: Result) -> PrecisionRow:
             wrong.append(f"{names[key]}: {problem}")
     if wrong:
         return PrecisionRow(state="unstable", reason="; ".join(dict.fromkeys(wrong)))
-    return PrecisionRow(state="not_looked_at", reason=_why_not(dtype, result))
+    if unfinished:
+        return PrecisionRow(state="not_looked_at", reason="; ".join(dict.fromkeys(unfinished)))
+    return PrecisionRow(state="not_looked_at", reason=_why_not(dtype, result, tried, checks))
 
 
 def _problem(measurement: Measurement) -> str | None:
-    if measurement.ok:
-        return instability(measurement)
-    return f"{measurement.outcome}: {measurement.reason or 'no reason recorded'}"
+    """What is wrong with the numbers of a run that ended well or by its numbers."""
+    return instability(measurement) if measurement.ok else _ended(measurement)
 
 
-def _why_not(dtype: Dtype, result: Result) -> str:
-    for skipped in result.skipped:
-        if str(dtype) in skipped.what:
-            return f"{skipped.what}: {skipped.reason}"
+def _ended(measurement: Measurement) -> str:
+    name = str(measurement.outcome).replace("_", " ")
+    return f"{name}: {measurement.reason or 'no reason recorded'}"
+
+
+def _why_not(
+    dtype: Dtype, result: Result, tried: Sequence[Trial], checks: Sequence[DriftCheck]
+) -> str:
+    """Why no run with full numerics speaks of the type."""
     if not result.machine.device.numerics:
         return "numerics were not computed (numerics=off)"
-    if any(t.proposal.setting.dtype is dtype for t in result.trials):
+    if tried and not any(t.measurement.ok for t in tried):
+        last = tried[-1]
+        return f"{last.proposal.setting.describe()}: {_ended(last.measurement)}"
+    for check in checks:
+        return f"{recipe(check.setting).describe()}: {check.why}"
+    # A whole precision before a single setting of it.
+    for skipped in sorted(result.skipped, key=lambda x: len(_words(x.what))):
+        if str(dtype) in _words(skipped.what):
+            return f"{skipped.what}: {skipped.reason}"
+    if not any(p.dtype is dtype for p in result.space.precisions):
+        return "it was left out by the options (--levels, --dtypes)"
+    what = "its numerics were emulated" if tried else "it was looked at"
+    if result.stopped is not None:
+        return f"the search ended before {what}: {result.stopped}"
+    if tried and not result.options.all_numerics:
         return "no faster than FP32 by the model, so its numerics were not emulated"
-    return "it was left out by the options"
+    if result.counted_trials >= result.options.trials:
+        return f"the trials (--trials {result.options.trials}) were used up before {what}"
+    if result.options.timeout_s is not None and not tried:
+        return f"the time for the search (--timeout) was used up before {what}"
+    if not Budget(trials=result.options.trials).numerics:
+        return "too few trials to emulate it beside the search (more --trials)"
+    return f"the search ended before {what}"
+
+
+def _words(what: str) -> tuple[str, ...]:
+    """``O1 bfloat16, batch 64`` in words: a dtype's name may be part of another's."""
+    return tuple(re.split(r"[ ,]+", what))
 
 
 def encode(table: PlanTable) -> bytes:

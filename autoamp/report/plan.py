@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autoamp.report.text import bytes_text, estimated_text, rate_text
 from autoamp.studies.plan_table import PlanRow, PlanTable, PrecisionRow
 
@@ -32,12 +34,24 @@ def lines(table: PlanTable) -> list[str]:
         ]
         out.append((" " * GAP).join(parts).rstrip())
     out.append("")
-    for row in table.rows:
-        out += [f"{row.device}: {note}" for note in notes(row)]
+    out += _by_note(table.rows)
     out += trust(table)
     if table.stopped is not None:
         out.append(f"not every GPU was planned for: {table.stopped}")
     return out
+
+
+def _by_note(rows: Sequence[PlanRow]) -> list[str]:
+    """Each note once, behind the names of the GPUs it holds for."""
+    whose: dict[str, list[str]] = {}
+    for row in rows:
+        for note in dict.fromkeys(notes(row)):
+            whose.setdefault(note, []).append(row.device)
+    every = len(rows) > 1
+    return [
+        f"{'every GPU' if every and len(names) == len(rows) else ', '.join(names)}: {note}"
+        for note, names in whose.items()
+    ]
 
 
 def cells(row: PlanRow) -> list[str]:
@@ -80,9 +94,7 @@ def notes(row: PlanRow) -> list[str]:
             out.append(f"{name} {_state(found)}: {found.reason}")
     if row.verdict != "use" and row.headline is not None:
         out.append(row.headline)
-    told = ("--trials", "the loader of this machine")
-    out += [caveat for caveat in row.caveats if any(word in caveat for word in told)]
-    return out
+    return [*out, *row.caveats]
 
 
 def trust(table: PlanTable) -> list[str]:
@@ -90,7 +102,7 @@ def trust(table: PlanTable) -> list[str]:
     out = [
         "No GPU ran. Times are modelled: samples/s ± the band of a GPU's throughput, the ratio ± "
         "its own; memory is counted as Paddle allocates it, and what is added (m) is modelled: "
-        "context and workspaces; FP16 and BF16 were emulated."
+        f"context and workspaces{_numerics(table)}"
     ]
     loose = [row.device for row in table.rows if not row.band.calibrated]
     if loose:
@@ -102,7 +114,28 @@ def trust(table: PlanTable) -> list[str]:
     return out
 
 
+def _numerics(table: PlanTable) -> str:
+    """The end of a sentence: which types were really emulated, in any row."""
+    looked = [
+        name
+        for name, found in (
+            ("FP16", [row.float16 for row in table.rows]),
+            ("BF16", [row.bfloat16 for row in table.rows]),
+        )
+        if any(x is not None and x.state in ("stable", "unstable") for x in found)
+    ]
+    if not looked:
+        return "; no 16-bit numerics were emulated."
+    return f"; {' and '.join(looked)} {'were' if len(looked) > 1 else 'was'} emulated."
+
+
 def _leader(timed: list[tuple[float, PlanRow]]) -> str:
+    short = [row.device for _, row in timed if row.climb_cut_short is not None]
+    if short:
+        return (
+            f"no fastest GPU is named: larger batches were not tried to the end on "
+            f"{', '.join(short)} (more --trials or --timeout)"
+        )
     rate, first = max(timed, key=lambda pair: pair[0])
     least = rate * (1 - first.band.throughput)
     near = [

@@ -124,9 +124,41 @@ def test_estimates_stand_beside_the_counted_memory() -> None:
     assert "8.0 GiB of 16.0 GiB" in cells(plain)
 
 
-def test_a_slow_loader_is_told_of_each_gpu() -> None:
-    said = "the loader of this machine (num_workers=0) makes 100 samples/s: below ..."
+def test_every_caveat_is_told_once_with_the_gpus_it_holds_for() -> None:
+    def with_caveats(device: str, *said: str) -> PlanRow:
+        return msgspec.structs.replace(row(device, 10.0), caveats=said)
+
+    slow = "the loader of this machine (num_workers=0) makes 100 samples/s: below ..."
     text = table(
-        msgspec.structs.replace(row("virtual:t4", 10.0), caveats=(said, "something else"))
+        with_caveats("virtual:t4", slow, "on all", "its own batch does not fit"),
+        with_caveats("virtual:v100", slow, "on all", "on all"),
+        with_caveats("virtual:a100-40gb", "on all"),
     )
-    assert f"virtual:t4: {said}" in text and "something else" not in text
+    assert f"virtual:t4, virtual:v100: {slow}" in text
+    assert "virtual:t4: its own batch does not fit" in text
+    assert "every GPU: on all" in text and text.count("on all") == 1
+
+
+def test_no_leader_is_named_while_a_climb_was_cut_short() -> None:
+    short = msgspec.structs.replace(row("virtual:b", 9.0), climb_cut_short="out of trials")
+    text = table(row("virtual:a", 1000.0), short)
+    assert "fastest by the model" not in text
+    assert "no fastest GPU is named" in text and "on virtual:b (" in text
+
+
+@pytest.mark.parametrize(
+    ("float16", "bfloat16", "said"),
+    [
+        ("stable", "unstable", "FP16 and BF16 were emulated"),
+        ("unstable", "refused", "; FP16 was emulated"),
+        ("refused", "stable", "; BF16 was emulated"),
+        ("not_looked_at", "refused", "no 16-bit numerics were emulated"),
+    ],
+)
+def test_only_what_was_emulated_is_said_to_be(float16: str, bfloat16: str, said: str) -> None:
+    found = msgspec.structs.replace(
+        row("virtual:a", 1.0),
+        float16=PrecisionRow(state=float16, reason="x"),  # type: ignore[arg-type]  # the four words
+        bfloat16=PrecisionRow(state=bfloat16, reason="x"),  # type: ignore[arg-type]  # the four words
+    )
+    assert said in table(found)

@@ -1,5 +1,7 @@
 """What is said about a loader that is slower than the virtual device."""
 
+import pytest
+
 from autoamp.measurement import Measurement, Outcome
 from autoamp.studies.loading import loader_caveat
 
@@ -39,3 +41,10 @@ def test_a_loader_between_fp32_and_amp_leaves_a_part() -> None:
 def test_without_fp32_it_is_said_all_the_same() -> None:
     said = loader_caveat(run(1000, 600), None)
     assert said is not None and "AMP will not show" in said
+
+
+@pytest.mark.parametrize("loader", [300, 600])
+def test_where_fp32_is_kept_no_amp_is_spoken_of(loader: float) -> None:
+    said = loader_caveat(run(1000, loader), run(400, loader), keeps_fp32=True)
+    assert said is not None and "AMP" not in said and "below the 1,000" in said
+    assert loader_caveat(run(1000, 1001), run(400, 1001), keeps_fp32=True) is None

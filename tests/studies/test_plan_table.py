@@ -12,9 +12,12 @@ from autoamp.probes.facts import DeviceKind
 from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies import plan_table, recommend
 from autoamp.studies.phases import Options, Proposal
+from autoamp.studies.score import NUMERIC_OUTCOMES
 from autoamp.studies.script_identity import ScriptIdentity
 
 BAND = plan_table.Band(calibrated=True, throughput=0.2, ratio=0.1, note="a note")
+EVERY = Options(all_numerics=True)
+"""As a plan asks."""
 EVERYTHING = machine(kind=DeviceKind.virtual, name="A100")
 
 
@@ -129,6 +132,89 @@ def test_out_of_memory_is_no_stability() -> None:
 
     row = row_of(drive(Simulated(virtual=True, fails=fails), EVERYTHING))
     assert row.bfloat16 is not None and row.bfloat16.state == "not_looked_at"
+
+
+NOT_NUMERIC = [o for o in Outcome if o is not Outcome.ok and o not in NUMERIC_OUTCOMES]
+
+
+@pytest.mark.parametrize("outcome", NOT_NUMERIC, ids=str)
+def test_an_end_that_says_nothing_about_the_numbers_is_not_called_unstable(
+    outcome: Outcome,
+) -> None:
+    def fails(proposal: Proposal) -> tuple[Outcome, str] | None:
+        wanted = proposal.setting.dtype is Dtype.bfloat16 and proposal.numerics == "full"
+        return (outcome, "what happened") if wanted else None
+
+    row = row_of(drive(Simulated(virtual=True, fails=fails), EVERYTHING, EVERY))
+    assert row.bfloat16 is not None and row.bfloat16.state == "not_looked_at"
+    assert f"{str(outcome).replace('_', ' ')}: what happened" in row.bfloat16.reason
+    assert row.float16 is not None and row.float16.state == "stable"
+
+
+@pytest.mark.parametrize("outcome", NUMERIC_OUTCOMES, ids=str)
+def test_an_end_by_the_numbers_is_unstable(outcome: Outcome) -> None:
+    def fails(proposal: Proposal) -> tuple[Outcome, str] | None:
+        wanted = proposal.setting.dtype is Dtype.bfloat16 and proposal.numerics == "full"
+        return (outcome, "what happened") if wanted else None
+
+    row = row_of(drive(Simulated(virtual=True, fails=fails), EVERYTHING, EVERY))
+    assert row.bfloat16 is not None and row.bfloat16.state == "unstable"
+
+
+def test_a_drift_run_without_memory_is_no_drift() -> None:
+    def fails(proposal: Proposal) -> tuple[Outcome, str] | None:
+        mixed = proposal.setting.is_mixed and proposal.numerics == "full"
+        return (Outcome.out_of_memory, "no room") if mixed else None
+
+    row = row_of(drive(Simulated(virtual=True, fails=fails), EVERYTHING, Options(trials=8)))
+    for found in (row.float16, row.bfloat16):
+        assert found is not None and found.state == "not_looked_at"
+
+
+def test_why_not_speaks_of_the_type_itself_and_not_of_one_with_a_longer_name() -> None:
+    def fails(proposal: Proposal) -> tuple[Outcome, str] | None:
+        return (
+            (Outcome.out_of_memory, "no room") if proposal.setting.dtype is Dtype.float16 else None
+        )
+
+    def overflows(setting: Setting) -> str | None:
+        wrong = setting.dtype is Dtype.bfloat16 and setting.amp_level is Level.O2
+        return "loss is inf" if wrong else None
+
+    simulated = Simulated(virtual=True, fails=fails, unstable=overflows)
+    row = row_of(drive(simulated, EVERYTHING, EVERY))
+    assert row.float16 is not None and row.float16.state == "not_looked_at"
+    assert "bfloat16" not in row.float16.reason and "loss is inf" not in row.float16.reason
+    assert "float16, batch" in row.float16.reason and "out of memory" in row.float16.reason
+
+
+@pytest.mark.parametrize(
+    ("options", "stop_after", "words"),
+    [
+        (Options(all_numerics=True), 1, "stopped early"),
+        (Options(all_numerics=True, timeout_s=15.0), None, "--timeout"),
+        (Options(all_numerics=True, trials=1), None, "too few trials"),
+    ],
+    ids=["Ctrl-C", "timeout", "trials"],
+)
+def test_a_search_that_ended_early_does_not_blame_the_options(
+    options: Options, stop_after: int | None, words: str
+) -> None:
+    row = row_of(drive(Simulated(virtual=True), EVERYTHING, options, stop_after=stop_after))
+    for found in (row.float16, row.bfloat16):
+        assert found is not None and found.state == "not_looked_at"
+        assert words in found.reason and "options" not in found.reason
+
+
+def test_a_climb_that_was_cut_short_is_a_key_of_the_row() -> None:
+    simulated = Simulated(virtual=True, overhead_s=1.0)
+    assert row_of(drive(simulated, EVERYTHING, Options(trials=6))).climb_cut_short is not None
+    stopped = row_of(drive(simulated, EVERYTHING, EVERY, stop_after=2))
+    assert stopped.climb_cut_short == "stopped early"
+    ended = replace(simulated, dataset_length=128)
+    assert row_of(drive(ended, EVERYTHING, Options(trials=40))).climb_cut_short is None
+    kept = row_of(drive(simulated, EVERYTHING, Options(trials=6, keep_batch=True)))
+    assert kept.climb_cut_short is None
 
 
 def test_the_json_names_every_null() -> None:
