@@ -30,6 +30,16 @@ class Severity(str, Enum):
         return self.value
 
 
+POWER_CAP = "software power cap"
+"""The throttle reason of a GPU at its power limit: where boards of 70 W, and any board under large
+products, work all day. Such times repeat; those of a GPU slowed down by heat do not."""
+
+
+def slowed_by(reasons: tuple[str, ...]) -> tuple[str, ...]:
+    """The throttle reasons that make times doubtful: heat, power brake, hardware slowdown."""
+    return tuple(reason for reason in reasons if reason != POWER_CAP)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuModel:
     """One row of the catalogue. Rates are dense peaks in TFLOP/s; ``None`` where not sourced."""
@@ -284,6 +294,7 @@ class Roofline:
     """Mean during the run."""
     power_w: float | None = None
     throttle_reasons: tuple[str, ...] = ()
+    """Seen in a tenth of the looks or more; ``slowed_by`` tells those that make it doubtful."""
     absent: dict[str, str] = field(default_factory=dict)
 
 

@@ -4,7 +4,15 @@ import re
 from collections.abc import Mapping, Sequence
 
 from autoamp.probes.checks import GIB, problem
-from autoamp.probes.facts import Device, Host, NvmlGpu, PaddleInstall, Problem, Severity
+from autoamp.probes.facts import (
+    Device,
+    Host,
+    NvmlGpu,
+    PaddleInstall,
+    Problem,
+    Severity,
+    slowed_by,
+)
 from autoamp.probes.nvml import NvmlReading
 from autoamp.probes.rules import version_tuple
 from autoamp.probes.usable import PLAN
@@ -128,6 +136,15 @@ def _busy(device: Device, gpu: NvmlGpu) -> Problem | None:
 def _throttled(gpu: NvmlGpu) -> Problem | None:
     if not gpu.throttle_reasons:
         return None
+    if not slowed_by(gpu.throttle_reasons):
+        return problem(
+            Severity.note,
+            "The GPU is at its power limit now"
+            + (f" ({gpu.power_limit_w:.0f} W)." if gpu.power_limit_w is not None else "."),
+            "Usual under full load, and so are its clocks then. Without load of yours: see who "
+            "computes there, and nvidia-smi -q -d POWER.",
+            slug="gpu-at-power-limit",
+        )
     heat = f" at {gpu.temperature_c} °C" if gpu.temperature_c is not None else ""
     return problem(
         Severity.warning,

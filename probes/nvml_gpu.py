@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from autoamp.probes.facts import GpuProcess, NvmlGpu
+from autoamp.probes.facts import POWER_CAP, GpuProcess, NvmlGpu
 
 # nvml.h, nvmlClocksThrottleReason*: idle, application clocks and sync boost are no throttling.
 THROTTLE_BITS = {
-    0x4: "software power cap",
+    0x4: POWER_CAP,
     0x8: "hardware slowdown",
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",
@@ -161,7 +161,7 @@ def throttle_bits(nv: Any, handle: Any) -> int:
 
 
 def throttle_names(bits: int) -> tuple[str, ...]:
-    """Names of the bits that mean real throttling."""
+    """Names of the bits that hold the clocks down: what an idle GPU does by itself is left out."""
     return tuple(name for bit, name in THROTTLE_BITS.items() if bits & bit)
 
 

@@ -2,17 +2,22 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoamp.measurement import Utilisation
 from autoamp.probes.facts import Device, DeviceKind
-from autoamp.probes.nvml_gpu import throttle_names
+from autoamp.probes.nvml_gpu import THROTTLE_BITS, throttle_names
 from autoamp.probes.nvml_session import Look, Session
 
 PERIOD_S = 0.1
 """NVML renews its utilisation every 1/6 to 1 s (nvml.h, nvmlUtilization_t): looking more often
 shows the same numbers."""
+
+THROTTLED_SHARE = 0.1
+"""A throttle reason counts from this share of the looks on: the slowdown bit may also come up for
+a moment while clocks change (nvml.h, nvmlClocksThrottleReasonHwSlowdown)."""
 
 _NO_NVML = {
     DeviceKind.virtual: "a virtual device has no utilisation: its time is modelled",
@@ -124,9 +129,6 @@ def summarise(
     if energy is None and power is not None:
         energy = power * (end_s - start_s)
     memory = [s.look.memory_used_bytes for s in inside if s.look.memory_used_bytes is not None]
-    bits = 0
-    for sample in inside:
-        bits |= sample.look.throttle_bits or 0
     percent = _mean([s.look.gpu_percent for s in inside if s.look.gpu_percent is not None])
     return Utilisation(
         gpu_percent=percent,
@@ -136,8 +138,17 @@ def summarise(
         sm_clock_mean_mhz=_mean(
             [s.look.sm_clock_mhz for s in inside if s.look.sm_clock_mhz is not None]
         ),
-        throttle_reasons=throttle_names(bits),
+        throttle_reasons=throttling([s.look for s in inside]),
         reason=None if percent is not None else silent.get("gpu_percent", "NVML did not say"),
+    )
+
+
+def throttling(looks: Sequence[Look]) -> tuple[str, ...]:
+    """The throttle reasons seen in ``THROTTLED_SHARE`` of the looks that say something of it."""
+    told = [throttle_names(x.throttle_bits) for x in looks if x.throttle_bits is not None]
+    seen = Counter(name for names in told for name in names)
+    return tuple(
+        n for n in THROTTLE_BITS.values() if seen[n] > 0 and seen[n] >= THROTTLED_SHARE * len(told)
     )
 
 

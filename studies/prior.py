@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autoamp.measurement import Measurement
-from autoamp.probes.facts import DeviceKind, Machine, Roofline
+from autoamp.probes.facts import POWER_CAP, DeviceKind, Machine, Roofline, slowed_by
 from autoamp.settings import Setting
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Prior:
     conditions: str
     """``SM clock 1980 MHz on average, 540 W``; empty if nothing was seen."""
     throttled: tuple[str, ...]
+    """By heat or hardware; a GPU at its power limit does what it does in training."""
 
     @property
     def trusted(self) -> bool:
@@ -93,6 +94,8 @@ def read(roofline: Roofline) -> Prior:
         seen.append(f"SM clock {roofline.sm_clock_mhz:.0f} MHz on average")
     if roofline.power_w is not None:
         seen.append(f"{roofline.power_w:.0f} W")
+    if POWER_CAP in roofline.throttle_reasons:
+        seen.append("at its power limit")
     return Prior(
         rates=rates,
         launch_s=roofline.launch_s,
@@ -100,7 +103,7 @@ def read(roofline: Roofline) -> Prior:
         label=str(roofline.label),
         taken_at=roofline.taken_at,
         conditions=", ".join(seen),
-        throttled=roofline.throttle_reasons,
+        throttled=slowed_by(roofline.throttle_reasons),
     )
 
 

@@ -20,6 +20,7 @@ from autoamp.probes.facts import (
     Roofline,
     Severity,
     Verdict,
+    slowed_by,
 )
 from autoamp.report.text import bytes_text
 
@@ -127,7 +128,7 @@ def state_lines(gpu: NvmlGpu) -> list[str]:
         most = f" of {gpu.sm_clock_max_mhz}" if gpu.sm_clock_max_mhz is not None else ""
         now.append(f"SM {gpu.sm_clock_mhz}{most} MHz")
     if gpu.throttle_reasons:
-        now.append("throttled: " + ", ".join(gpu.throttle_reasons))
+        now.append(throttling_text(gpu.throttle_reasons))
     rest: list[str] = []
     if gpu.pcie_generation is not None and gpu.pcie_width is not None:
         rest.append(f"PCIe gen {gpu.pcie_generation} x{gpu.pcie_width}")
@@ -237,10 +238,17 @@ def roofline_table(roofline: Roofline) -> Group:
     if roofline.power_w is not None:
         conditions.append(f"{roofline.power_w:.0f} W")
     if roofline.throttle_reasons:
-        conditions.append("throttled: " + ", ".join(roofline.throttle_reasons))
+        conditions.append(throttling_text(roofline.throttle_reasons))
     if conditions:
         table.caption = " · ".join(conditions)
     return Group(table, *absent)
+
+
+def throttling_text(reasons: tuple[str, ...]) -> str:
+    """``throttled: …`` for what makes times doubtful; a power limit is where many boards work."""
+    if not slowed_by(reasons):
+        return f"at its power limit ({', '.join(reasons)})"
+    return "throttled: " + ", ".join(reasons)
 
 
 def flops_text(flops_per_s: float) -> str:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autoamp.probes import checks, gpu_checks, usable
 from autoamp.probes.facts import (
+    POWER_CAP,
     Device,
     DeviceKind,
     GpuProcess,
@@ -240,6 +241,9 @@ def test_compute_modes(state: dict[str, Any], slug: str | None) -> None:
         ({"processes": (GpuProcess(pid=77, name="python"),)}, "gpu-busy"),
         ({"memory_free_bytes": 18 * GIB}, "gpu-low-memory"),
         ({"throttle_reasons": ("hardware thermal slowdown",)}, "gpu-throttled"),
+        ({"throttle_reasons": ("hardware slowdown",)}, "gpu-throttled"),
+        ({"throttle_reasons": (POWER_CAP, "hardware power brake")}, "gpu-throttled"),
+        ({"throttle_reasons": (POWER_CAP,)}, "gpu-at-power-limit"),
         ({"power_limit_w": 100.0}, "gpu-power-limit"),
         ({"pcie_width": 4}, "pcie-narrow"),
     ],

@@ -43,6 +43,27 @@ def test_means_peaks_and_throttling_of_a_window() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("bits", "seen"),
+    [
+        ([0x4] * 10, ("software power cap",)),
+        # A moment of slowdown in a long window is no throttled window.
+        ([0x8] + [0] * 20, ()),
+        ([0x8] * 2 + [0] * 18, ("hardware slowdown",)),
+        ([0x44, 0x4, 0x4, 0x40], ("software power cap", "hardware thermal slowdown")),
+        # Looks that say nothing of it are no looks at it.
+        ([0x20] + [None] * 20, ("software thermal slowdown",)),
+        ([None, None], ()),
+        ([0x1 | 0x2 | 0x10 | 0x100] * 5, ()),
+    ],
+)
+def test_a_throttle_reason_needs_a_share_of_the_looks(
+    bits: list[int | None], seen: tuple[str, ...]
+) -> None:
+    found = summarise(samples(*[Look(throttle_bits=b) for b in bits]), 0.0, 10.0, {})
+    assert found.throttle_reasons == seen
+
+
 def test_energy_comes_from_the_counter_where_there_is_one() -> None:
     taken = samples(*[Look(power_w=1.0, energy_j=1000.0 + 40.0 * n) for n in range(11)])
     # 400 J a second between two samples, whatever the power readings said.

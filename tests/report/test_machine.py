@@ -5,7 +5,7 @@ import machine_files
 import pytest
 
 from autoamp.measurement import Label
-from autoamp.probes.facts import MatmulRate, Roofline
+from autoamp.probes.facts import POWER_CAP, MatmulRate, Roofline
 from autoamp.report import machine as report
 
 
@@ -82,4 +82,11 @@ def test_a_roofline_shows_rate_share_and_conditions() -> None:
     assert "48 TFLOP/s" in text and "74%" in text
     assert "(not aligned)" in text
     assert "measured" in text
-    assert "software power cap" in text and "no kernel" in text
+    text = " ".join(text.split())
+    assert "at its power limit (software power cap)" in text and "no kernel" in text
+
+
+def test_a_power_limit_is_not_called_throttling() -> None:
+    assert "throttled" not in report.throttling_text((POWER_CAP,))
+    both = report.throttling_text((POWER_CAP, "hardware power brake"))
+    assert both == f"throttled: {POWER_CAP}, hardware power brake"

@@ -6,7 +6,7 @@ import pytest
 from simulated_device import Finished, Simulated, ampere, drive, machine, t4, virtual
 
 from autoamp.measurement import Label, Measurement, OpCalls, Phase
-from autoamp.probes.facts import DeviceKind, Machine, MatmulRate, Roofline
+from autoamp.probes.facts import POWER_CAP, DeviceKind, Machine, MatmulRate, Roofline
 from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies import prior
 from autoamp.studies.budget import plan_line
@@ -133,6 +133,30 @@ def test_a_throttled_roofline_is_said_and_not_used() -> None:
     assert first_looks(done)[0] == "O1 bfloat16"
     assert any("not used" in line and "hardware slowdown" in line for line in done.result.why)
     assert prior.limits(prior.read(kept), Simulated()(BASELINE), O1_FP16) == []
+
+
+def test_a_roofline_at_the_power_limit_is_used_and_says_so() -> None:
+    """Any board under large products is there; a T4 in all of its work."""
+    kept = roofline(throttled=(POWER_CAP,), float32=18, float16=240, bfloat16=9)
+    done = drive(Simulated(), with_roofline(machine(), kept))
+    assert first_looks(done)[0] == "O1 float16"
+    assert any("at its power limit" in line and "used for the" in line for line in done.result.why)
+    hot = replace(kept, throttle_reasons=(POWER_CAP, "software thermal slowdown"))
+    assert not prior.read(hot).trusted and prior.read(hot).throttled == (
+        "software thermal slowdown",
+    )
+
+
+@pytest.mark.parametrize("reason", (POWER_CAP, "hardware slowdown", "software thermal slowdown"))
+def test_throttling_of_a_trial_is_recorded_and_condemns_nothing(reason: str) -> None:
+    """Blocks and medians judge whether times repeat; a capped clock is that of training."""
+
+    def throttled(proposal: Proposal) -> Measurement:
+        m = Simulated()(proposal)
+        return replace(m, utilisation=replace(m.utilisation, throttle_reasons=(reason,)))
+
+    plain, held = drive(Simulated(), machine()).result, drive(throttled, machine()).result
+    assert (held.verdict, held.best.setting) == (plain.verdict, plain.best.setting)
 
 
 BASELINE = Proposal(phase=Phase.baseline, setting=Setting())
