@@ -3,13 +3,16 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from autoamp.measurement import Label, Outcome, Phase
 from autoamp.probes.facts import Identity
 from autoamp.settings import Level, Setting
+from autoamp.studies.proposal import NUMERICS_FULL
 from autoamp.studies.records import Study, StudyState, Trial, TrialScalars
 from autoamp.studies.script_identity import ScriptIdentity, changes_since
+
+T = TypeVar("T", TrialScalars, Trial)
 
 KILLED = "stopped (killed)"
 
@@ -22,9 +25,23 @@ def shown_state(state: StudyState, *, holder_alive: bool) -> str:
     return KILLED if state is StudyState.running and not holder_alive else str(state)
 
 
+def timing(trials: Sequence[T]) -> Sequence[T]:
+    """The trials that are made for their times: a run with full numerics looks at losses, and
+    may stand for one on another GPU. Where planning mode does not run the script, all are full.
+    """
+    planned = [t for t in trials if t.numerics != NUMERICS_FULL]
+    return planned if any(_ended_well(t) for t in planned) else trials
+
+
+def _ended_well(trial: TrialScalars | Trial) -> bool:
+    if isinstance(trial, Trial):
+        return trial.measurement is not None and trial.measurement.ok
+    return trial.outcome is Outcome.ok
+
+
 def best_so_far(trials: Sequence[TrialScalars]) -> TrialScalars | None:
     """The fastest trial that ended well; the earlier one of equals."""
-    timed = [t for t in trials if _value(t) is not None]
+    timed = [t for t in timing(trials) if _value(t) is not None]
     return max(timed, key=lambda t: (_value(t) or 0.0, -t.number), default=None)
 
 
@@ -32,7 +49,7 @@ def fp32_baseline(trials: Sequence[TrialScalars]) -> TrialScalars | None:
     """FP32 at the script's own batch: the latest baseline that ended well."""
     found = [
         t
-        for t in trials
+        for t in timing(trials)
         if t.phase is Phase.baseline and t.setting.amp_level is Level.O0 and _value(t) is not None
     ]
     return max(found, key=lambda t: t.number, default=None)
@@ -49,7 +66,7 @@ def gain_against_fp32(trials: Sequence[TrialScalars]) -> float | None:
 
 def fp32_of(trials: Sequence[Trial]) -> float | None:
     """Throughput of the FP32 baseline, samples/s; for a table that has the full trials."""
-    for trial in reversed(trials):
+    for trial in reversed(timing(trials)):
         m = trial.measurement
         if trial.phase is Phase.baseline and trial.setting.amp_level is Level.O0 and m and m.ok:
             return m.throughput_samples_per_s

@@ -1,9 +1,11 @@
 """Emulated runs that several studies share."""
 
+from dataclasses import fields, replace
+
 import pytest
 
-from autoamp.measurement import Measurement, Outcome
-from autoamp.shared_runs import SHAREABLE, SharedRuns
+from autoamp.measurement import Label, Measurement, Outcome, Utilisation
+from autoamp.shared_runs import OF_THE_GPU, OF_THE_SCRIPT, SHAREABLE, SharedRuns
 
 GIB = 2**30
 
@@ -49,3 +51,55 @@ def test_what_was_taken_keeps_its_first_source() -> None:
     assert taken is not None
     later.offer("key", "train-a100", 3, taken)
     assert later.take("key", 16 * GIB) is None
+
+
+def test_every_field_is_of_the_script_or_of_the_gpu() -> None:
+    names = {field.name for field in fields(Measurement)}
+    assert set(OF_THE_SCRIPT) | set(OF_THE_GPU) == names
+    assert not set(OF_THE_SCRIPT) & set(OF_THE_GPU)
+
+
+def test_nothing_of_the_other_gpu_comes_along() -> None:
+    """Filled to the brim, a run leaves its script's facts and not one of its GPU's."""
+    full = replace(
+        run(),
+        time_label=Label.modelled,
+        numerics_label=Label.emulated,
+        steps_done=20,
+        steps_timed=20,
+        samples_timed=640,
+        timed_s=0.5,
+        throughput_samples_per_s=1280.0,
+        throughput_spread=0.1,
+        block_throughputs=(1280.0,),
+        data_wait_share=0.2,
+        modelled_busy_share=0.7,
+        loader_s_per_step=0.01,
+        loader_workers=2,
+        memory_overhead_bytes=123,
+        memory_workspace_bytes=456,
+        utilisation=Utilisation(gpu_percent=50.0),
+        tf32_matmul=True,
+        tf32_conv=True,
+        losses=(1.0, 0.5),
+    )
+    shared = SharedRuns()
+    shared.offer("key", "train-a100", 5, full)
+    taken = shared.take("key", 16 * GIB, 789)
+    assert taken is not None
+    blank = Measurement(outcome=Outcome.ok)
+    left = {
+        name
+        for name in OF_THE_GPU
+        if getattr(taken, name) != getattr(blank, name) and not name.endswith("reason")
+    }
+    assert left == {"time_label", "memory_overhead_bytes", "taken_from"}
+    assert taken.memory_overhead_bytes == 789
+    assert all(getattr(taken, name) == getattr(full, name) for name in OF_THE_SCRIPT)
+
+
+def test_the_workspaces_of_the_other_gpu_count_when_asking_whether_it_fits() -> None:
+    shared = SharedRuns()
+    shared.offer("key", "train-a100", 5, replace(run(), memory_workspace_bytes=GIB))
+    assert shared.take("key", 2 * GIB, 1) is None
+    assert shared.take("key", 2 * GIB + 1, 1) is not None

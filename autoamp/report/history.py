@@ -12,7 +12,7 @@ from autoamp.measurement import Label, Measurement, Outcome, Phase
 from autoamp.report.text import bytes_text, estimated_text, rate_text, ratio_text, scale_text
 from autoamp.settings import Level, Setting
 from autoamp.studies import codec
-from autoamp.studies.history import fp32_of
+from autoamp.studies.history import fp32_of, timing
 from autoamp.studies.records import LeaseRow, Study, StudySummary, Trial, TrialState
 
 SCHEMA = 1
@@ -51,10 +51,15 @@ def trials_table(trials: Sequence[Trial], *, width: int | None) -> str:
         *("samples/s", "vs FP32", "memory", "skipped", "outcome"),
     )
     base = fp32_of(trials)
-    rows = [_trial_line(t, base) for t in trials]
+    timed = {t.number for t in timing(trials)}
+    rows = [_trial_line(t, base, timed=t.number in timed) for t in trials]
     text = columns([head, *rows], right={0, 4, 5, 7, 8, 9, 10}, shrink=(11, 6), width=width)
     seen = [t.measurement for t in trials if t.measurement is not None]
-    labels = {m.time_label for m in seen if m.ok}
+    labels = {
+        t.measurement.time_label
+        for t in trials
+        if t.measurement is not None and t.measurement.ok and t.number in timed
+    }
     labels |= {m.memory_label for m in seen if _memory_bytes(m) is not None}
     return text + legend(labels)
 
@@ -195,9 +200,10 @@ def cut(text: str, width: int, *, keep_end: bool = False) -> str:
     return "…" + text if keep_end else text + "…"
 
 
-def _trial_line(trial: Trial, base: float | None) -> tuple[str, ...]:
+def _trial_line(trial: Trial, base: float | None, *, timed: bool) -> tuple[str, ...]:
+    """``timed``: the run was made for its speed, and not to look at numbers."""
     m, s = trial.measurement, trial.setting
-    value = m.throughput_samples_per_s if m is not None and m.ok else None
+    value = m.throughput_samples_per_s if m is not None and m.ok and timed else None
     return (
         str(trial.number),
         str(trial.phase),
@@ -219,8 +225,10 @@ def _ending(trial: Trial) -> str:
     if m is None:
         return "running"
     name = "lost" if trial.state is TrialState.lost else str(m.outcome).replace("_", " ")
-    # The first line: a table is no place for a traceback.
-    return f"{name}: {m.reason.splitlines()[0]}" if m.reason and not m.ok else name
+    if m.reason and not m.ok:
+        # The first line: a table is no place for a traceback.
+        name += f": {m.reason.splitlines()[0]}"
+    return name if m.taken_from is None else f"{name} (from {m.taken_from})"
 
 
 def _recommendation(text: str | None, name: str) -> str:

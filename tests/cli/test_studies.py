@@ -354,3 +354,22 @@ class TestWords:
         assert text.splitlines()[1].split() == [
             *("x", "x.py", "cpu", "0", "-", "-", "failed", "just", "now")
         ]
+
+
+def test_a_run_of_another_study_shows_its_source_and_no_rate(tmp_path: Path) -> None:
+    amp = replace(O2, batch_size=32)
+    with open_store(f"sqlite:///{tmp_path}/autoamp.db") as store:
+        study = store.create_study(new("train-3f2a", "train.py"))
+        for setting, numerics, measurement in (
+            (Setting(amp_level=Level.O0), "planning", replace(OK, batch_size=32)),
+            (amp, "full", replace(OK, throughput_samples_per_s=777.0)),
+            (amp, "full", replace(OK, throughput_samples_per_s=None, taken_from="a100, trial 4")),
+        ):
+            trial = store.start_trial(study.id, Phase.numerics, setting, numerics)
+            store.finish_trial(trial.id, measurement)
+    done = autoamp("studies", "trials", "train-3f2a", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    planned, own, taken = done.stdout.splitlines()[1:4]
+    assert " 250 m " in planned
+    assert "777" not in own and own.endswith("ok")
+    assert taken.endswith("ok (from a100, trial 4)")

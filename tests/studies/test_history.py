@@ -25,13 +25,14 @@ def scalar(
     phase: Phase = Phase.search,
     setting: Setting = O2,
     outcome: Outcome | None = Outcome.ok,
+    numerics: str = "real",
 ) -> TrialScalars:
     return TrialScalars(
         study_id=1,
         number=number,
         phase=phase,
         setting=setting,
-        numerics="real",
+        numerics=numerics,
         outcome=outcome,
         throughput_samples_per_s=value,
         memory_peak_bytes=None,
@@ -57,6 +58,27 @@ def test_no_failed_or_running_trial_is_ever_best(outcome: Outcome | None) -> Non
     best = history.best_so_far(trials)
     assert best is not None and best.number == 1
     assert history.best_so_far(trials[:1]) is None
+
+
+def test_runs_with_full_numerics_are_no_times_of_this_gpu() -> None:
+    """They may stand for another GPU's, and confirm makes them in a phase that is timed."""
+    trials = [
+        scalar(0, 5.0, phase=Phase.baseline, setting=FP32, numerics="planning"),
+        scalar(1, 100.0, phase=Phase.baseline, setting=FP32, numerics="full"),
+        scalar(2, 8.0, numerics="planning"),
+        scalar(3, 1e6, phase=Phase.confirm, numerics="full"),
+    ]
+    best, fp32 = history.best_so_far(trials), history.fp32_baseline(trials)
+    assert best is not None and best.number == 2
+    assert fp32 is not None and fp32.number == 0
+    assert history.gain_against_fp32(trials) == 8.0 / 5.0
+
+
+def test_where_planning_mode_fails_full_runs_carry_the_times() -> None:
+    crashed = scalar(0, None, phase=Phase.baseline, numerics="planning", outcome=Outcome.crashed)
+    trials = [crashed, scalar(1, 8.0, numerics="full")]
+    best = history.best_so_far(trials)
+    assert best is not None and best.number == 1
 
 
 def test_fp32_can_be_best() -> None:
