@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from autoamp.probes.facts import Device, DeviceKind, PaddleInstall
+from autoamp.probes.facts import ONLY_GPUS, Device, DeviceKind, PaddleInstall
 from autoamp.probes.paddle_child import ask
 
 TIMEOUT_S = 120.0
@@ -35,6 +35,8 @@ def accelerators(
 def device_of(found: Mapping[str, Any]) -> Device:
     """One device of the child's answer."""
     allowed = found.get("allowed_dtypes")
+    told = ("memory_total_bytes", "memory_free_bytes", "allowed_dtypes")
+    silent = [name for name in told if found.get(name) is None]
     return Device(
         kind=DeviceKind.custom,
         paddle_name=f"{found['type']}:{found['index']}",
@@ -43,7 +45,8 @@ def device_of(found: Mapping[str, Any]) -> Device:
         memory_free_bytes=found.get("memory_free_bytes"),
         allowed_dtypes=None if allowed is None else tuple(allowed),
         absent={
-            "compute_capability": "only NVIDIA GPUs have one",
+            **dict.fromkeys(ONLY_GPUS, "only NVIDIA GPUs have one"),
+            **dict.fromkeys(("uuid", *silent), "Paddle does not tell it"),
             **{str(key): str(reason) for key, reason in found.get("absent", {}).items()},
         },
     )

@@ -1,6 +1,14 @@
 """Problems of Paddle and of the host: severity, sentence, remedy. Pure functions of facts."""
 
-from autoamp.probes.facts import Device, DeviceKind, Host, PaddleInstall, Problem, Severity
+from autoamp.probes.facts import (
+    INSTALLED_TWICE,
+    Device,
+    DeviceKind,
+    Host,
+    PaddleInstall,
+    Problem,
+    Severity,
+)
 from autoamp.probes.rules import version_tuple
 
 GIB = 2**30
@@ -81,7 +89,7 @@ def _paddle_age(paddle: PaddleInstall) -> Problem | None:
 
 
 def _paddle_twice(paddle: PaddleInstall) -> Problem | None:
-    if "distribution" not in paddle.absent:
+    if not paddle.absent.get("distribution", "").endswith(INSTALLED_TWICE):
         return None
     kept = "GPU" if paddle.gpu_build else "CPU"
     return problem(

@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 from autoamp.errors import MachineError
 from autoamp.probes import catalogue
 from autoamp.probes.device_spec import DeviceSpec
-from autoamp.probes.facts import Device, DeviceKind, Host, PaddleInstall, Problem
+from autoamp.probes.facts import (
+    ONLY_GPUS,
+    Device,
+    DeviceKind,
+    Host,
+    PaddleInstall,
+    Problem,
+)
 from autoamp.probes.nvml import NvmlReading
 
 DEFAULT_VIRTUAL = "v100-32gb"
@@ -27,7 +34,13 @@ def virtual(spec: DeviceSpec) -> Device:
         memory_total_bytes=spec.memory_bytes or model.memory_bytes,
         model=model,
         numerics=spec.numerics,
-        absent={"uuid": "a virtual device has none", "memory_free_bytes": "it is all free"},
+        absent={
+            "uuid": "a virtual device has none",
+            "memory_free_bytes": "it is all free",
+            "mig": "a virtual device is a whole GPU",
+            "allowed_dtypes": "Paddle is not asked about NVIDIA GPUs: its rules are known",
+            "nvml": "a virtual device has no NVML",
+        },
     )
 
 
@@ -39,7 +52,11 @@ def cpu(host: Host) -> Device:
         name=host.cpu_model or "CPU",
         memory_total_bytes=host.memory_total_bytes,
         memory_free_bytes=host.memory_available_bytes,
-        absent={"compute_capability": "a CPU has none", "uuid": "a CPU has none"},
+        absent={
+            **dict.fromkeys(ONLY_GPUS, "a CPU has none"),
+            "uuid": "a CPU has none",
+            "allowed_dtypes": "Paddle is not asked: its AMP does nothing on a CPU",
+        },
     )
 
 

@@ -137,6 +137,21 @@ class Device:
     absent: dict[str, str] = field(default_factory=dict)
 
 
+ONLY_GPUS = (
+    "architecture",
+    "compute_capability",
+    "tensor_core_generation",
+    "mig",
+    "model",
+    "nvml",
+)
+"""Fields of a Device that only NVIDIA GPUs have."""
+
+
+INSTALLED_TWICE = "are installed over each other"
+"""Ends the reason why ``PaddleInstall.distribution`` is absent where two are there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaddleInstall:
     """Paddle as installed for one interpreter, read from metadata without importing it."""

@@ -36,6 +36,16 @@ def nvml_problems(reading: NvmlReading, paddle: PaddleInstall, host: Host) -> li
                 slug="gpu-lost",
             )
         )
+    if reading.unreadable:
+        found.append(
+            problem(
+                Severity.warning if reading.gpus else Severity.blocker,
+                "NVML does not show all that is there: " + "; ".join(reading.unreadable) + ".",
+                "See what nvidia-smi -L says as this user, and the rights of /dev/nvidia* and "
+                f"/dev/nvidia-caps (in a container: its devices). To go on without: {PLAN}.",
+                slug="gpu-unreadable",
+            )
+        )
     for index in reading.mig_empty:
         found.append(
             problem(
@@ -48,7 +58,7 @@ def nvml_problems(reading: NvmlReading, paddle: PaddleInstall, host: Host) -> li
         )
     if reading.problem is not None:
         found.append(_nvml_trouble(reading, paddle, host))
-    elif not (reading.gpus or reading.lost or reading.mig_empty):
+    elif not (reading.gpus or reading.lost or reading.unreadable or reading.mig_empty):
         gpu_build = paddle.gpu_build and paddle.build != "rocm"
         found.append(
             problem(

@@ -36,6 +36,9 @@ def host(reading: NvmlReading, root: Path = Path("/")) -> Host:
     on_pci = _nvidia_on_pci(root)
     if on_pci is None:
         missing["nvidia_on_pci"] = "/sys/bus/pci is not there"
+    board = _jetson(root)
+    if board is None:
+        missing["jetson"] = "it is no Jetson"
     return Host(
         hostname=socket.gethostname(),
         os=f"{platform.system()} {platform.release()}",
@@ -47,7 +50,7 @@ def host(reading: NvmlReading, root: Path = Path("/")) -> Host:
         driver_version=reading.driver_version,
         driver_cuda_version=reading.driver_cuda_version,
         wsl=_is_wsl(root),
-        jetson=_jetson(root),
+        jetson=board,
         nvidia_on_pci=on_pci,
         absent=missing,
     )

@@ -131,6 +131,13 @@ def gpu_device(gpu: NvmlGpu, number: int, host: Host) -> Device:
     capability = gpu.compute_capability or (model.compute_capability if model else None)
     if gpu.compute_capability is None and capability is not None:
         absent.pop("compute_capability", None)
+    absent["allowed_dtypes"] = "Paddle is not asked about NVIDIA GPUs: its rules are known"
+    if not gpu.mig_profile:
+        absent["mig"] = "it is no MIG instance"
+    if model is not None:
+        absent.pop("architecture", None)
+    elif capability is None:
+        absent["tensor_core_generation"] = "neither model nor compute capability is known"
     if model is None:
         absent["model"] = f"{name} is not in the catalogue: judged by its compute capability"
     return Device(

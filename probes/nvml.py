@@ -8,6 +8,7 @@ from autoamp.probes.facts import NvmlGpu
 from autoamp.probes.nvml_gpu import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
+    NO_PERMISSION,
     Asker,
     code_of,
     mig_instances,
@@ -34,6 +35,8 @@ class NvmlReading:
     remedy: str | None = None
     lost: tuple[str, ...] = ()
     """GPUs that NVML counts and that do not answer any more."""
+    unreadable: tuple[str, ...] = ()
+    """GPUs, or their MIG instances, that are there and NVML does not show, with the reason."""
     mig_empty: tuple[int, ...] = ()
     """Indexes of GPUs in MIG mode without an instance: no program can use them."""
     absent: dict[str, str] = field(default_factory=dict)
@@ -82,7 +85,12 @@ def read() -> NvmlReading:
     try:
         return _read_all(pynvml, trouble or NvmlReading())
     except Exception as error:
-        return _not_started(error)
+        # No query of ours gets here; what a stranger's answers may hold, nobody knows.
+        return _Trouble(
+            sentence=f"NVML answers what autoamp does not understand: {reason_of(error)}",
+            slug="nvml-failed",
+            remedy=REMEDY_PACKAGE,
+        ).reading()
     finally:
         try:
             pynvml.nvmlShutdown()
@@ -147,28 +155,52 @@ def _not_started(error: Exception) -> NvmlReading:
     return _START_ERRORS.get(code_of(error) or -1, unknown).reading()
 
 
+def _not_counted(error: Exception) -> NvmlReading:
+    """NVML runs, and does not say how many GPUs there are; what else it said stays."""
+    known = _START_ERRORS.get(code_of(error) or -1)
+    return _Trouble(
+        sentence=f"NVML starts and does not count the GPUs: {reason_of(error)}",
+        slug=known.slug if known else "nvml-failed",
+        remedy=known.remedy if known else "see what nvidia-smi says; reboot if it says the same",
+    ).reading()
+
+
 def _read_all(pynvml: Any, so_far: NvmlReading) -> NvmlReading:
     ask = Asker()
     driver = ask("driver_version", lambda: text_of(pynvml.nvmlSystemGetDriverVersion()))
     cuda = ask("driver_cuda_version", lambda: int(pynvml.nvmlSystemGetCudaDriverVersion()))
-    count = int(pynvml.nvmlDeviceGetCount())
+    try:
+        count = int(pynvml.nvmlDeviceGetCount())
+    except Exception as error:
+        count, so_far = 0, _not_counted(error)
     gpus: list[NvmlGpu] = []
     lost: list[str] = []
+    unreadable: list[str] = []
     mig_empty: list[int] = []
     for index in range(count):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         except Exception as error:
-            lost.append(f"GPU {index}: {reason_of(error)}")
+            # A GPU off the bus is an unknown error to many drivers; one that is not this user's
+            # (a container's device list) is there and well.
+            denied = code_of(error) == NO_PERMISSION
+            (unreadable if denied else lost).append(f"GPU {index}: {reason_of(error)}")
             continue
         gpu, gone = read_gpu(pynvml, index, handle)
         if gone:
             lost.append(f"GPU {index}: {gone}")
             continue
-        found = mig_instances(pynvml, handle, gpu) if gpu.mig_enabled else [gpu]
-        if not found:
+        if not gpu.mig_enabled:
+            gpus.append(gpu)
+            continue
+        found = mig_instances(pynvml, handle, gpu)
+        gpus.extend(found.gpus)
+        if found.lost:
+            lost.append(f"GPU {index}: {found.lost}")
+        elif found.unread:
+            unreadable.append(f"the MIG instances of GPU {index}: {found.unread}")
+        elif not found.gpus:
             mig_empty.append(index)
-        gpus.extend(found)
     return NvmlReading(
         gpus=tuple(gpus),
         driver_version=driver,
@@ -177,6 +209,7 @@ def _read_all(pynvml: Any, so_far: NvmlReading) -> NvmlReading:
         problem_slug=so_far.problem_slug,
         remedy=so_far.remedy,
         lost=tuple(lost),
+        unreadable=tuple(unreadable),
         mig_empty=tuple(mig_empty),
         absent=ask.absent,
     )

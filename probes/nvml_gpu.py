@@ -1,6 +1,7 @@
 """Reads one GPU or MIG instance through a loaded pynvml; a failed query hides no other."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from autoamp.probes.facts import POWER_CAP, GpuProcess, NvmlGpu
@@ -28,7 +29,7 @@ _ARCHITECTURES = {
     13: "Rubin",
 }
 _CLOCK_SM, _CLOCK_MEMORY, _SENSOR_GPU = 1, 2, 0
-GPU_IS_LOST, FUNCTION_NOT_FOUND = 15, 13
+INVALID_ARGUMENT, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 4, 6, 13, 15
 
 
 def text_of(value: Any) -> str:
@@ -54,12 +55,17 @@ class Asker:
     def __call__(self, field: str, query: Callable[[], Any]) -> Any:
         try:
             return query()
-        except AttributeError as error:
-            self.absent[field] = f"the installed pynvml has no such query: {error}"
         except Exception as error:
-            self.lost = self.lost or code_of(error) == GPU_IS_LOST
-            self.absent[field] = f"NVML: {reason_of(error)}"
+            self.failed(field, error)
         return None
+
+    def failed(self, field: str, error: Exception) -> None:
+        """Keep why ``field`` has no value."""
+        if isinstance(error, AttributeError):
+            self.absent[field] = f"the installed pynvml has no such query: {error}"
+            return
+        self.lost = self.lost or code_of(error) == GPU_IS_LOST
+        self.absent[field] = f"NVML: {reason_of(error)}"
 
 
 def read_gpu(nv: Any, index: int, handle: Any) -> tuple[NvmlGpu, str | None]:
@@ -82,6 +88,9 @@ def read_gpu(nv: Any, index: int, handle: Any) -> tuple[NvmlGpu, str | None]:
         "compute_capability",
         lambda: tuple(int(x) for x in nv.nvmlDeviceGetCudaComputeCapability(handle)),
     )
+    if arch is not None and arch not in _ARCHITECTURES:
+        ask.absent["architecture"] = f"NVML's architecture {arch} is newer than this autoamp"
+    ask.absent["mig_profile"] = "it is no MIG instance"
     gpu = NvmlGpu(
         index=index,
         name=name,
@@ -135,18 +144,22 @@ def read_gpu(nv: Any, index: int, handle: Any) -> tuple[NvmlGpu, str | None]:
 
 
 def _memory(nv: Any, handle: Any, ask: Asker) -> tuple[int | None, int | None, int | None]:
-    memory = ask("memory_total_bytes", lambda: nv.nvmlDeviceGetMemoryInfo(handle))
+    def query() -> tuple[int, int, int]:
+        memory = nv.nvmlDeviceGetMemoryInfo(handle)
+        return int(memory.total), int(memory.free), int(memory.used)
+
+    memory = ask("memory_total_bytes", query)
     if memory is None:
         reason = ask.absent["memory_total_bytes"]
         ask.absent.update(memory_free_bytes=reason, memory_used_bytes=reason)
         return None, None, None
-    total = int(memory.total)
+    total, free, used = memory
     if total <= 0:
         # Seen on integrated GPUs: the call succeeds and says nothing.
         for name in ("memory_total_bytes", "memory_free_bytes", "memory_used_bytes"):
             ask.absent[name] = "NVML says 0 bytes: memory is shared with the host"
         return None, None, None
-    return total, int(memory.free), int(memory.used)
+    return total, free, used
 
 
 def throttle_bits(nv: Any, handle: Any) -> int:
@@ -195,46 +208,94 @@ def _process_name(pid: int) -> str | None:
         return None
 
 
-def mig_instances(nv: Any, handle: Any, parent: NvmlGpu) -> list[NvmlGpu]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigReading:
+    """The instances of one GPU; without any, and without a reason, it has none."""
+
+    gpus: tuple[NvmlGpu, ...] = ()
+    unread: str | None = None
+    """Why NVML does not show them, or not all."""
+    lost: str | None = None
+    """How the GPU was lost while it was asked."""
+
+
+# What NVML answers for a slot without an instance (nvml.h, nvmlDeviceGetMigDeviceHandleByIndex).
+_EMPTY_SLOT = (NOT_FOUND, INVALID_ARGUMENT)
+
+
+def mig_instances(nv: Any, handle: Any, parent: NvmlGpu) -> MigReading:
     """MIG instances are devices of their own size; NVML numbers them below their GPU."""
     found: list[NvmlGpu] = []
     ask = Asker()
-    most = ask("mig", lambda: int(nv.nvmlDeviceGetMaxMigDeviceCount(handle)))
+    most = ask("instances", lambda: int(nv.nvmlDeviceGetMaxMigDeviceCount(handle)))
     for number in range(most or 0):
         try:
             instance = nv.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-        except Exception:
-            continue  # NVML numbers the slots; empty ones are not found
-        found.append(_mig_instance(nv, instance, parent, number))
-    return found
+        except Exception as error:
+            if code_of(error) not in _EMPTY_SLOT:
+                ask.failed("instances", error)
+            continue
+        gpu, lost = _mig_instance(nv, instance, parent, number)
+        if lost:
+            ask.lost, ask.absent["instances"] = True, lost
+        found.append(gpu)
+    reason = ask.absent.get("instances")
+    if ask.lost:
+        return MigReading(lost=reason)
+    return MigReading(gpus=tuple(found), unread=reason)
 
 
-def _mig_instance(nv: Any, instance: Any, parent: NvmlGpu, number: int) -> NvmlGpu:
+# An instance runs on its GPU's clocks, link, limits and heat. Use and power are its own, and NVML
+# measures those of the whole GPU only.
+_OF_THE_GPU = (
+    "name",
+    "pci_bus_id",
+    "architecture",
+    "compute_capability",
+    "ecc",
+    "power_limit_w",
+    "power_limit_default_w",
+    "temperature_c",
+    "sm_clock_mhz",
+    "sm_clock_max_mhz",
+    "memory_clock_mhz",
+    "memory_clock_max_mhz",
+    "throttle_reasons",
+    "pcie_generation",
+    "pcie_generation_max",
+    "pcie_width",
+    "pcie_width_max",
+    "persistence",
+    "compute_mode",
+)
+_NOT_OF_AN_INSTANCE = ("power_w", "utilisation_percent")
+WHOLE_ONLY = "NVML measures it for the whole GPU only"
+
+
+def _mig_instance(
+    nv: Any, instance: Any, parent: NvmlGpu, number: int
+) -> tuple[NvmlGpu, str | None]:
+    """The instance, and how its GPU was lost if it does not answer any more."""
     ask = Asker()
     total, free, used = _memory(nv, instance, ask)
     name = ask("mig_profile", lambda: text_of(nv.nvmlDeviceGetName(instance))) or ""
     profile = name.rpartition("MIG ")[2] if "MIG " in name else f"instance {number}"
-    whole = "NVML gives it for the whole GPU only"
-    for missing in ("power_w", "sm_clock_mhz", "utilisation_percent"):
-        ask.absent[missing] = whole
-    return NvmlGpu(
+    uuid = ask("uuid", lambda: text_of(nv.nvmlDeviceGetUUID(instance)))
+    processes = ask("processes", lambda: _processes(nv, instance))
+    lost = ask.absent.get("memory_total_bytes") if ask.lost and total is None else None
+    shared = {name: getattr(parent, name) for name in _OF_THE_GPU}
+    absent = {name: parent.absent[name] for name in _OF_THE_GPU if name in parent.absent}
+    absent |= dict.fromkeys(_NOT_OF_AN_INSTANCE, WHOLE_ONLY)
+    gpu = NvmlGpu(
         index=parent.index,
-        name=parent.name,
-        uuid=ask("uuid", lambda: text_of(nv.nvmlDeviceGetUUID(instance))),
-        pci_bus_id=parent.pci_bus_id,
-        architecture=parent.architecture,
-        compute_capability=parent.compute_capability,
+        uuid=uuid,
         memory_total_bytes=total,
         memory_free_bytes=free,
         memory_used_bytes=used,
-        ecc=parent.ecc,
         mig_enabled=True,
         mig_profile=profile,
-        power_limit_w=parent.power_limit_w,
-        power_limit_default_w=parent.power_limit_default_w,
-        sm_clock_max_mhz=parent.sm_clock_max_mhz,
-        throttle_reasons=parent.throttle_reasons,
-        compute_mode=parent.compute_mode,
-        processes=ask("processes", lambda: _processes(nv, instance)),
-        absent=ask.absent,
+        processes=processes,
+        absent=absent | ask.absent,
+        **shared,
     )
+    return gpu, lost

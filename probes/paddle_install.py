@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autoamp.errors import MachineError
 from autoamp.probes import paddle_metadata
-from autoamp.probes.facts import PaddleInstall
+from autoamp.probes.facts import INSTALLED_TWICE, PaddleInstall
 from autoamp.probes.paddle_metadata import DISTRIBUTIONS
 
 REMEDY = "give --python a Python 3 interpreter that runs"
@@ -62,7 +62,9 @@ def read_answer(python: str, answer: dict[str, object]) -> PaddleInstall:
     if version is None:
         absent["version"] = "no paddlepaddle and no paddlepaddle-gpu is installed"
     if len(found) > 1:
-        absent["distribution"] = " and ".join(found) + " are installed over each other"
+        absent["distribution"] = " and ".join(found) + f" {INSTALLED_TWICE}"
+    elif not found:
+        absent["distribution"] = "neither paddlepaddle nor paddlepaddle-gpu is registered there"
     cuda = _version(answer.get("cuda_version"))
     build = None
     if version is not None and "build" not in absent:
@@ -76,6 +78,15 @@ def read_answer(python: str, answer: dict[str, object]) -> PaddleInstall:
     if cuda is None and version is not None:
         absent["cuda_version"] = absent.get("build") or f"this is a {_BUILD_TEXT[build or 'cpu']}"
         absent["cudnn_version"] = absent["cuda_version"]
+    elif cuda is not None and _version(answer.get("cudnn_version")) is None:
+        absent["cudnn_version"] = "this build does not say"
+    if build is None:
+        absent.setdefault("build", absent.get("version", "unknown"))
+        absent["gpu_build"] = absent["build"]
+    if version is None:
+        absent["cuda_version"] = absent["cudnn_version"] = absent["version"]
+    if not answer.get("python_version"):
+        absent["python_version"] = "the interpreter did not say"
     if "numpy" not in installed:
         absent["numpy_version"] = "numpy is not installed there"
     plugins = answer.get("plugins")

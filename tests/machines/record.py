@@ -53,12 +53,15 @@ def processes(nv: Any, handle: Any) -> Any:
     return ask(query)
 
 
-def instances(nv: Any, handle: Any, most: Any) -> list[dict[str, Any]]:
-    found = []
+def instances(nv: Any, handle: Any, most: Any) -> list[dict[str, Any] | None]:
+    found: list[dict[str, Any] | None] = []
     for number in range(most if isinstance(most, int) else 0):
         try:
             instance = nv.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-        except Exception:
+        except Exception as error:
+            # An empty slot is none; one that is not shown keeps its error.
+            name = error_name(error)
+            found.append(None if name == "NOT_FOUND" else {"handle_error": name})
             continue
         found.append(
             {
@@ -68,6 +71,8 @@ def instances(nv: Any, handle: Any, most: Any) -> list[dict[str, Any]]:
                 "processes": processes(nv, instance),
             }
         )
+    while found and found[-1] is None:
+        found.pop()
     return found
 
 

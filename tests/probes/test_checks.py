@@ -95,7 +95,11 @@ def test_a_driver_that_shows_no_gpu_is_said(gpu_build: bool, on_pci: int | None)
         ({"version": "0.0.0"}, "paddle-development", Severity.note),
         ({"cuda_version": "10.0"}, "cuda-too-old", Severity.blocker),
         ({"cudnn_version": "7.5.1"}, "cudnn-old", Severity.warning),
-        ({"absent": {"distribution": "a and b"}}, "paddle-twice", Severity.warning),
+        (
+            {"absent": {"distribution": "a and b are installed over each other"}},
+            "paddle-twice",
+            Severity.warning,
+        ),
         ({"absent": {"build": "its folder is gone"}}, "paddle-broken", Severity.blocker),
         (
             {"version": "3.3.1", "numpy_version": "2.4.0"},

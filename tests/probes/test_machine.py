@@ -2,6 +2,7 @@
 
 import copy
 import io
+from dataclasses import fields, replace
 from typing import Any
 
 import fake_nvml
@@ -81,6 +82,28 @@ def test_problems_are_whole_and_in_order(name: str, monkeypatch: pytest.MonkeyPa
     for problem in problems:
         assert problem.sentence.endswith(".") and len(problem.sentence) > 20
         assert problem.remedy and not problem.remedy.startswith(" ")
+
+
+def without_reason(thing: Any) -> set[str]:
+    return {
+        f.name
+        for f in fields(thing)
+        if getattr(thing, f.name) is None and f.name not in thing.absent
+    }
+
+
+@MACHINES
+@pytest.mark.parametrize("device", [None, "cpu", "virtual:t4"])
+def test_nothing_is_absent_without_a_reason(
+    name: str, device: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = assembled(monkeypatch, name, device=device)
+    for seen in (found.device, *found.devices):
+        assert not without_reason(seen)
+        assert seen.nvml is None or not without_reason(seen.nvml)
+    assert not without_reason(found.paddle)
+    host = replace(found.host, absent={**found.host.absent, "jetson": "not one of the file"})
+    assert not without_reason(host) - {"driver_version", "driver_cuda_version"}
 
 
 FIELDS = (

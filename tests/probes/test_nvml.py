@@ -24,11 +24,7 @@ def read(monkeypatch: pytest.MonkeyPatch, machine: dict[str, Any]) -> nvml.NvmlR
 
 
 def absent_fields(gpu: NvmlGpu) -> set[str]:
-    return {
-        f.name
-        for f in fields(gpu)
-        if getattr(gpu, f.name) is None and f.name not in ("mig_profile",)
-    }
+    return {f.name for f in fields(gpu) if getattr(gpu, f.name) is None}
 
 
 def test_there_are_machines_of_every_kind() -> None:
@@ -60,9 +56,7 @@ def test_reading_never_raises_and_explains_itself(
         assert reading.gpus == ()
     for gpu in reading.gpus:
         # The contract of facts: None only with a reason beside it.
-        without_reason = absent_fields(gpu) - set(gpu.absent)
-        if gpu.mig_profile is None:
-            assert without_reason <= {"architecture"}, without_reason
+        assert absent_fields(gpu) <= set(gpu.absent)
         assert all(reason.strip() for reason in gpu.absent.values())
 
 
@@ -165,6 +159,8 @@ def test_no_combination_of_failing_queries_raises(
     assert lost + len({g.index for g in reading.gpus}) <= len(machine["gpus"])
     if error != "GPU_IS_LOST":
         assert not lost
+    for gpu in reading.gpus:
+        assert absent_fields(gpu) <= set(gpu.absent)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +224,76 @@ def test_mig_instances_are_devices_of_their_own_size(monkeypatch: pytest.MonkeyP
     assert {g.compute_capability for g in gpus} == {(8, 0)}
     # Utilisation and power of an instance do not exist, and that is said.
     assert all("utilisation_percent" in g.absent and "power_w" in g.absent for g in gpus)
+
+
+def test_an_instance_runs_on_its_gpus_clocks_and_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = read(monkeypatch, fake_nvml.load("a100-mig")).gpus[0]
+    assert (gpu.temperature_c, gpu.sm_clock_mhz, gpu.pcie_width) == (35, 1275, 16)
+    assert gpu.persistence is True
+    # What its GPU does not tell, an instance cannot: for the same reason.
+    assert "Not Supported" in gpu.absent["memory_clock_mhz"]
+    assert "whole GPU" in gpu.absent["power_w"]
+
+
+@pytest.mark.parametrize("error", sorted(set(fake_nvml.ERRORS)))
+@pytest.mark.parametrize("place", ["max_mig_instances", "mig_instances", "one slot"])
+def test_only_an_empty_slot_is_an_empty_slot(
+    error: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = fake_nvml.load("a100-mig")
+    gpu = machine["gpus"][0]
+    if place == "one slot":
+        gpu["mig_instances"][2] = {"handle_error": error}
+    else:
+        gpu[place] = {"error": error}
+    reading = read(monkeypatch, machine)
+    empty = error in ("NOT_FOUND", "INVALID_ARGUMENT") and place != "max_mig_instances"
+    lost = error == "GPU_IS_LOST"
+    left = 6 if place == "one slot" and not lost else 0
+    assert len(reading.gpus) == left
+    assert bool(reading.lost) == lost
+    assert bool(reading.unreadable) == (not empty and not lost)
+    assert reading.mig_empty == ((0,) if empty and not left else ())
+    for said in (*reading.lost, *reading.unreadable):
+        assert "GPU 0" in said and fake_nvml.ERRORS[error][1] in said
+
+
+def test_an_instance_lost_behind_its_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = fake_nvml.load("a100-mig")
+    machine["gpus"][0]["mig_instances"][3]["memory_mib"] = {"error": "GPU_IS_LOST"}
+    reading = read(monkeypatch, machine)
+    assert reading.gpus == () and "GPU is lost" in reading.lost[0]
+
+
+def test_a_gpu_of_somebody_else_is_not_called_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = fake_nvml.load("gpu-lost")
+    machine["gpus"][1]["handle_error"] = "NO_PERMISSION"
+    reading = read(monkeypatch, machine)
+    assert not reading.lost and reading.unreadable == ("GPU 1: Insufficient Permissions",)
+
+
+@pytest.mark.parametrize(
+    ("error", "slug"),
+    [
+        ("UNKNOWN", "nvml-failed"),
+        ("NO_PERMISSION", "nvml-no-permission"),
+        ("GPU_IS_LOST", "nvml-gpu-lost"),
+    ],
+)
+def test_gpus_that_are_not_counted_hide_no_driver(
+    error: str, slug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = read(monkeypatch, {**fake_nvml.load("t4"), "count_error": error})
+    assert reading.problem_slug == slug and reading.remedy
+    assert "count" in (reading.problem or "") and "not start" not in (reading.problem or "")
+    assert reading.driver_version and reading.driver_cuda_version
+
+
+def test_an_architecture_from_the_future_has_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = fake_nvml.load("t4")
+    machine["gpus"][0]["architecture"] = 99
+    (gpu,) = read(monkeypatch, machine).gpus
+    assert gpu.architecture is None and "99" in gpu.absent["architecture"]
 
 
 def test_empty_mig_slots_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

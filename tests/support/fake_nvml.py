@@ -35,7 +35,7 @@ ERRORS = {
     "RESET_REQUIRED": (16, "GPU requires restart"),
     "OPERATING_SYSTEM": (17, "The operating system has blocked the request."),
     "LIB_RM_VERSION_MISMATCH": (18, "RM has detected an NVML/RM version mismatch."),
-    "NO_DATA": (24, "No data"),
+    "NO_DATA": (21, "No data"),
     "UNKNOWN": (999, "Unknown Error"),
 }
 
@@ -84,6 +84,12 @@ class _Refuse:
         if self._how == "missing":
             raise ModuleNotFoundError("No module named 'pynvml'", name="pynvml")
         raise SyntaxError("invalid syntax (pynvml.py, line 1)")
+
+
+def shown_instances(gpu: dict[str, Any]) -> list[dict[str, Any]]:
+    """A GPU's MIG instances, without empty slots and those that NVML does not show."""
+    found = gpu.get("mig_instances") or ()
+    return [] if isinstance(found, dict) else [i for i in found if i and "handle_error" not in i]
 
 
 def build(machine: dict[str, Any]) -> types.ModuleType:
@@ -157,6 +163,8 @@ def _functions(machine: dict[str, Any], text: Callable[[str], Any]) -> dict[str,
 
     def count() -> int:
         need_init()
+        if machine.get("count_error"):
+            raise NVMLError(machine["count_error"])
         return len(machine["gpus"])
 
     def by_index(index: int) -> dict[str, Any]:
@@ -172,7 +180,7 @@ def _functions(machine: dict[str, Any], text: Callable[[str], Any]) -> dict[str,
         need_init()
         wanted = uuid.decode() if isinstance(uuid, bytes) else uuid
         for gpu in machine["gpus"]:
-            for device in (gpu, *gpu.get("mig_instances", ())):
+            for device in (gpu, *shown_instances(gpu)):
                 if device.get("uuid") == wanted:
                     found: dict[str, Any] = device
                     return found
@@ -196,11 +204,13 @@ def _functions(machine: dict[str, Any], text: Callable[[str], Any]) -> dict[str,
         if number >= len(instances) or instances[number] is None:
             raise NVMLError("NOT_FOUND")
         found: dict[str, Any] = instances[number]
+        if found.get("handle_error"):
+            raise NVMLError(found["handle_error"])
         return found
 
     def parent(handle: dict[str, Any]) -> dict[str, Any]:
         for gpu in machine["gpus"]:
-            if any(i is handle for i in gpu.get("mig_instances", ())):
+            if any(i is handle for i in shown_instances(gpu)):
                 found: dict[str, Any] = gpu
                 return found
         raise NVMLError("INVALID_ARGUMENT")

@@ -9,6 +9,7 @@ import fake_nvml
 import pytest
 
 from autoamp.probes import nvml
+from autoamp.probes.accelerators import device_of
 from autoamp.probes.device_spec import parse_device
 from autoamp.probes.facts import Device, DeviceKind, Host, Machine, PaddleInstall
 from autoamp.probes.machine import assemble
@@ -56,7 +57,7 @@ def assembled(
     others: tuple[Device, ...] = ()
     if spec.kind is DeviceKind.custom:
         name = f"{spec.paddle_type}:{spec.index}"
-        others = (Device(kind=DeviceKind.custom, paddle_name=name, name=name),)
+        others = (device_of({"type": spec.paddle_type, "index": spec.index, "name": name}),)
     return assemble(
         spec,
         reading,
