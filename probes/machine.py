@@ -91,13 +91,12 @@ def assemble(
         # Another device was asked for by name: the GPUs' troubles are news, no obstacle.
         about_gpus = [replace(p, severity=Severity.note) for p in about_gpus]
     problems += about_gpus + checks.host_problems(host, chosen)
-    found = rules.verdicts(chosen, paddle)
     return Machine(
         device=chosen,
         devices=(*shown, *others),
         host=host,
         paddle=paddle,
-        verdicts=rules.forced(found) if allow_unsupported else found,
+        verdicts=rules.verdicts(chosen, paddle, allow_unsupported=allow_unsupported),
         problems=in_order(problems),
         identity=identity(chosen, paddle, host),
         device_reason=reason,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autoamp.probes.catalogue import lacks_tensor_cores
 from autoamp.probes.facts import Device, DeviceKind, PaddleInstall, Verdict
@@ -12,6 +12,8 @@ FP16_CAPABILITY = (7, 0)
 BF16_CAPABILITY = (8, 0)
 BF16_CUDA = (11, 0)
 OD_PADDLE = (2, 5)
+GATED_PADDLE = (2, 6)
+"""Paddle 2.4 and 2.5 only warn where the hardware is too old, and run AMP all the same."""
 BF16_CUSTOM = ("npu", "intel_hpu", "iluvatar_gpu", "metax_gpu")
 """Custom devices that Paddle 3.3 lets use bfloat16 AMP, by type name."""
 
@@ -32,6 +34,8 @@ class Rule:
     levels: tuple[Level, ...] = (Level.O1, Level.O2, Level.OD)
     forcible: bool = False
     """Advice may be overridden by --allow-unsupported; Paddle's own gate may not."""
+    hardware: bool = False
+    """A gate of the GPU, which Paddle has closed since ``GATED_PADDLE``."""
 
 
 BOTH = (Dtype.float16, Dtype.bfloat16)
@@ -88,8 +92,8 @@ def _no_fp16_text(device: Device, paddle: PaddleInstall) -> str:
         elif share > 1:
             rate = f"; its {share:.0f}x FP16 arithmetic is out of AMP's reach"
     gate = "Paddle switches FP16 AMP off below 7.0"
-    if paddle_before(paddle, (2, 6)):
-        gate = "Paddle 2.6 and later switch FP16 AMP off below 7.0"
+    if paddle_before(paddle, GATED_PADDLE):
+        gate = f"Paddle {paddle.version} only warns below 7.0, later ones switch FP16 AMP off"
     return (
         f"{device.name} has compute capability {capability_text(device)} ({kind}no Tensor Cores"
         f"{rate}); {gate}"
@@ -129,6 +133,7 @@ RULES: tuple[Rule, ...] = (
         applies=lambda d, p: _below(d, FP16_CAPABILITY),
         reason=_no_fp16_text,
         source=f"{GATE}, _is_gpu_float16_supported",
+        hardware=True,
         instead="tune the batch size in FP32",
     ),
     Rule(
@@ -139,6 +144,7 @@ RULES: tuple[Rule, ...] = (
             f"{d.name} has compute capability {capability_text(d)}; BF16 needs 8.0 (Ampere)"
         ),
         source=f"{GATE}, _is_gpu_bfloat16_supported",
+        hardware=True,
         instead=_instead_of_bf16,
     ),
     Rule(
@@ -150,6 +156,7 @@ RULES: tuple[Rule, ...] = (
         ),
         reason=lambda d, p: f"this Paddle was built with CUDA {p.cuda_version}; BF16 AMP needs 11",
         source=f"{GATE}, _is_gpu_bfloat16_supported",
+        hardware=True,
         instead="install a Paddle built with CUDA 11 or later",
     ),
     Rule(
@@ -167,7 +174,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="Paddle's own answer",
         dtypes=BOTH,
-        applies=lambda d, p: _asked(d),  # narrowed to the dtype in `judge`
+        applies=lambda d, p: _asked(d),  # narrowed to the dtype in `refusing`
         reason=lambda d, p: (
             f"Paddle {p.version} switches it off on {d.name}: asked, it ran "
             + (" and ".join(d.allowed_dtypes or ()) or "neither")
@@ -204,34 +211,62 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def judge(level: Level, dtype: Dtype, device: Device, paddle: PaddleInstall) -> Verdict:
-    """The verdict for one precision: the first rule that refuses it, else allowed."""
-    if level is not Level.O0:
-        for rule in RULES:
-            if dtype not in rule.dtypes or level not in rule.levels:
-                continue
-            if _asked(device) and str(dtype) in (device.allowed_dtypes or ()):
-                break
-            if rule.applies(device, paddle):
-                return Verdict(
-                    level=level,
-                    dtype=dtype,
-                    allowed=False,
-                    forcible=rule.forcible,
-                    reason=rule.reason(device, paddle),
-                    source=rule.source,
-                    instead=rule.instead
-                    if isinstance(rule.instead, str)
-                    else rule.instead(device),
-                )
+def refusing(level: Level, dtype: Dtype, device: Device, paddle: PaddleInstall) -> Rule | None:
+    """The first rule of the table that refuses this precision; None if none does."""
+    if level is Level.O0 or (_asked(device) and str(dtype) in (device.allowed_dtypes or ())):
+        return None
+    for rule in RULES:
+        if dtype in rule.dtypes and level in rule.levels and rule.applies(device, paddle):
+            return rule
+    return None
+
+
+def judge(
+    level: Level,
+    dtype: Dtype,
+    device: Device,
+    paddle: PaddleInstall,
+    *,
+    allow_unsupported: bool = False,
+) -> Verdict:
+    """The verdict for one precision: the first rule that refuses it, else allowed.
+
+    With ``allow_unsupported`` what is merely advised against becomes allowed, loudly. Paddle's
+    own gates stay closed, and the reason says what forcing them would do.
+    """
+    rule = refusing(level, dtype, device, paddle)
+    if rule is None:
+        return Verdict(
+            level=level,
+            dtype=dtype,
+            allowed=True,
+            forcible=False,
+            reason=_allowed_reason(level, dtype, device),
+            source=GATE if level is not Level.O0 else "always possible",
+        )
+    reason = rule.reason(device, paddle)
+    if allow_unsupported and rule.forcible:
+        reason = f"forced by --allow-unsupported, against this advice: {reason}"
+    elif allow_unsupported:
+        reason = f"{reason}; --allow-unsupported cannot change that: {_closed_by(rule, paddle)}"
     return Verdict(
         level=level,
         dtype=dtype,
-        allowed=True,
-        forcible=False,
-        reason=_allowed_reason(level, dtype, device),
-        source=GATE if level is not Level.O0 else "always possible",
+        allowed=allow_unsupported and rule.forcible,
+        forcible=rule.forcible,
+        reason=reason,
+        source=rule.source,
+        instead=rule.instead if isinstance(rule.instead, str) else rule.instead(device),
     )
+
+
+def _closed_by(rule: Rule, paddle: PaddleInstall) -> str:
+    if rule.hardware and paddle_before(paddle, GATED_PADDLE):
+        return (
+            f"Paddle {paddle.version} would run it, Paddle {'.'.join(map(str, GATED_PADDLE))} and "
+            "later do not, and autoamp recommends nothing that an upgrade takes away"
+        )
+    return "Paddle itself does it"
 
 
 def _allowed_reason(level: Level, dtype: Dtype, device: Device) -> str:
@@ -248,28 +283,13 @@ def _allowed_reason(level: Level, dtype: Dtype, device: Device) -> str:
     return f"compute capability {capability_text(device)}, no Tensor Cores: expect little"
 
 
-def verdicts(device: Device, paddle: PaddleInstall) -> tuple[Verdict, ...]:
+def verdicts(
+    device: Device, paddle: PaddleInstall, *, allow_unsupported: bool = False
+) -> tuple[Verdict, ...]:
     """FP32, and O1, O2 and OD with each dtype."""
-    out = [judge(Level.O0, Dtype.float32, device, paddle)]
-    for level in (Level.O1, Level.O2, Level.OD):
-        for dtype in BOTH:
-            out.append(judge(level, dtype, device, paddle))
-    return tuple(out)
-
-
-def forced(found: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
-    """With --allow-unsupported: what is merely advised against becomes allowed, loudly.
-
-    Paddle's own gates stay closed, and the reason says that forcing them would change nothing.
-    """
-    out = []
-    for v in found:
-        if v.allowed:
-            out.append(v)
-        elif v.forcible:
-            reason = f"forced by --allow-unsupported, against this advice: {v.reason}"
-            out.append(replace(v, allowed=True, reason=reason))
-        else:
-            reason = f"{v.reason}; --allow-unsupported cannot change that: Paddle itself does it"
-            out.append(replace(v, reason=reason))
-    return tuple(out)
+    pairs = [(Level.O0, Dtype.float32)]
+    pairs += [(level, dtype) for level in (Level.O1, Level.O2, Level.OD) for dtype in BOTH]
+    return tuple(
+        judge(level, dtype, device, paddle, allow_unsupported=allow_unsupported)
+        for level, dtype in pairs
+    )

@@ -143,7 +143,7 @@ def test_every_rule_says_why_from_where_and_what_instead(rule: rules.Rule) -> No
 def test_forcing_changes_advice_only_and_says_so() -> None:
     for alias in ("gtx1660", "gtx1080", "t4", "a100-80gb"):
         before = rules.verdicts(played(alias), PADDLE)
-        after = rules.forced(before)
+        after = rules.verdicts(played(alias), PADDLE, allow_unsupported=True)
         for old, new in zip(before, after, strict=True):
             assert new.allowed == (old.allowed or old.forcible)
             if old.allowed:
@@ -155,11 +155,33 @@ def test_forcing_changes_advice_only_and_says_so() -> None:
                 assert "Paddle itself" in new.reason
 
 
+@pytest.mark.parametrize("version", ["2.4.2", "2.5.2", "2.6.0", "3.3.1", "0.0.0"])
+@pytest.mark.parametrize("dtype", rules.BOTH)
+def test_what_closes_a_gate_depends_on_the_version(version: str, dtype: Dtype) -> None:
+    """Before 2.6 Paddle only warns: nothing may say that it does the refusing there."""
+    paddle = replace(PADDLE, version=version)
+    verdict = rules.judge(Level.O1, dtype, played("p40"), paddle, allow_unsupported=True)
+    assert not verdict.allowed and "--allow-unsupported cannot" in verdict.reason
+    warns = version.startswith(("2.4", "2.5"))
+    assert ("Paddle itself" in verdict.reason) == (not warns)
+    assert ("an upgrade takes away" in verdict.reason) == warns
+    assert (f"Paddle {version} would run it" in verdict.reason) == warns
+
+
+def test_what_old_versions_do_not_do_either() -> None:
+    old = replace(PADDLE, version="2.4.2")
+    cpu = Device(kind=DeviceKind.cpu, paddle_name="cpu", name="CPU")
+    for device, level in ((cpu, Level.O1), (played("t4"), Level.OD)):
+        verdict = rules.judge(level, Dtype.float16, device, old, allow_unsupported=True)
+        assert not verdict.allowed and verdict.reason.endswith("Paddle itself does it")
+
+
 @given(DEVICES, PADDLES)
 def test_no_combination_of_facts_raises(device: Device, paddle: PaddleInstall) -> None:
     found = rules.verdicts(device, paddle)
     assert found[0].level is Level.O0 and found[0].allowed
-    for verdict in (*found, *rules.forced(found)):
+    forced = rules.verdicts(device, paddle, allow_unsupported=True)
+    for verdict in (*found, *forced):
         assert verdict.reason and verdict.source
         assert verdict.allowed or verdict.instead
 
