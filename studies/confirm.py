@@ -68,8 +68,10 @@ def paired_ratio(pairs: Sequence[tuple[float, float]]) -> Interval:
 
 
 def modelled_ratio(first: float, second: float, *, band: float | None) -> Interval:
-    """Ratio of two modelled throughputs: repeats are equal, so the interval is the model's
-    error band for the ratio (relative half-width)."""
+    """Ratio of two modelled throughputs. Repeats are equal, so the interval is the model's error
+    band for the ratio: too high or too low by at most a factor of ``1 + band``. A factor, so
+    that, as in ``paired_ratio``, the interval of b/a is the inverse of that of a/b: which of the
+    two is asked about first must not decide whether they tie."""
     ratio = second / first
     used = UNCALIBRATED_RATIO_BAND if band is None else band
     basis = (
@@ -77,9 +79,7 @@ def modelled_ratio(first: float, second: float, *, band: float | None) -> Interv
         if band is None
         else f"modelled times: ±{used:.0%} is the model's error band for the ratio"
     )
-    return Interval(
-        ratio=ratio, low=ratio * max(0.0, 1 - used), high=ratio * (1 + used), basis=basis
-    )
+    return Interval(ratio=ratio, low=ratio / (1 + used), high=ratio * (1 + used), basis=basis)
 
 
 def single_runs_ratio(first: float, second: float) -> Interval:

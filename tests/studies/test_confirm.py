@@ -73,11 +73,27 @@ def test_what_acts_on_both_of_a_pair_cancels(common: list[float], ratio: float) 
 
 def test_modelled_interval_is_the_models_band() -> None:
     found = modelled_ratio(100.0, 150.0, band=0.2)
-    assert (found.ratio, found.low, found.high) == pytest.approx((1.5, 1.2, 1.8))
+    assert (found.ratio, found.low, found.high) == pytest.approx((1.5, 1.25, 1.8))
     unknown = modelled_ratio(100.0, 150.0, band=None)
-    assert unknown.low == pytest.approx(1.5 * (1 - UNCALIBRATED_RATIO_BAND))
+    assert unknown.low == pytest.approx(1.5 / (1 + UNCALIBRATED_RATIO_BAND))
     assert "uncalibrated" in unknown.basis
-    assert modelled_ratio(1.0, 2.0, band=3.0).low == 0.0
+
+
+@given(
+    first=st.floats(1, 1e6),
+    second=st.floats(1, 1e6),
+    band=st.one_of(st.none(), st.floats(0.01, 3.0)),
+)
+def test_who_is_asked_about_first_does_not_decide_a_tie(
+    first: float, second: float, band: float | None
+) -> None:
+    """0.77x lay below 1 with its whole interval, and 1.30x, its inverse, was called a tie."""
+    there = modelled_ratio(first, second, band=band)
+    back = modelled_ratio(second, first, band=band)
+    assert there.low is not None and there.high is not None
+    assert back.low is not None and back.high is not None
+    assert back.low == pytest.approx(1 / there.high)
+    assert back.high == pytest.approx(1 / there.low)
 
 
 @pytest.mark.parametrize(
