@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from autoamp import collect, launch, script_source, wire
-from autoamp.errors import AutoampError, MachineError, MismatchError, UsageError
+from autoamp.errors import AutoampError, MachineError, MismatchError, ScriptError, UsageError
 from autoamp.launch import Target
 from autoamp.measurement import Label, Loader, Measurement, Outcome, Phase, ScriptFacts
 from autoamp.probes import identity as probes_identity
@@ -27,6 +27,7 @@ from autoamp.probes import virtual as probes_virtual
 from autoamp.probes import visible
 from autoamp.probes.facts import Conditions, Device, DeviceKind, Machine, Severity
 from autoamp.probes.sampler import Sampler
+from autoamp.script_watch import ScriptWatch, digest
 from autoamp.shared_runs import SharedRuns
 from autoamp.studies import (
     history,
@@ -52,13 +53,13 @@ FIRST_LIMIT_S = 600.0
 """Time limit of the baseline when none is asked for: a large data set may take minutes to open."""
 LIMIT_FACTOR = 5.0
 LIMIT_FLOOR_S = 120.0
+"""Later trials: five times the baseline's wall time, never under two minutes."""
 HOPELESS_SHARE = 0.5
 """A search trial whose first block runs below this share of the best so far ends there: no later
 block makes up for half."""
 EMULATED_SOFT_LIMIT_S = 40.0
 """Emulated steps of one stability run: enough to see a loss scale settle in small models, and a
 bound for large ones."""
-"""Later trials: five times the baseline's wall time, never under two minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,6 @@ class Prepared:
     machine: Machine
     script: ScriptIdentity
     ratio_band: float | None
-    throughput_band: float | None
     band_note: str
 
 
@@ -133,6 +133,7 @@ class Runner:
     plugin_dir: Path | None
     """Where the virtual accelerator was built; None on a real device."""
     stops: Stops
+    watch: ScriptWatch
     shared: SharedRuns = field(default_factory=SharedRuns)
     times_in_full: bool = False
     """The script does not run in planning mode: full runs carry this GPU's times, and are not
@@ -141,6 +142,7 @@ class Runner:
     limit_s: float | None = None
     best_samples_per_s: float = 0.0
     modules: tuple[str, ...] = ()
+    script_digest: str = ""
     _sampler: Sampler | None = field(default=None)
 
     def plan(self, number: int, proposal: Proposal) -> wire.Plan:
@@ -202,7 +204,9 @@ class Runner:
         self.note(proposal)
         if proposal.numerics == NUMERICS_FULL and not self.times_in_full:
             here = played(self.machine.device, numerics=True)
-            taken = self.shared.take(self.key(proposal), here.memory_bytes, here.overhead_bytes)
+            taken = self.shared.take(
+                self.shared_key(proposal), here.memory_bytes, here.overhead_bytes
+            )
             if taken is not None:
                 return taken
         return self.run(number, proposal)
@@ -251,6 +255,10 @@ class Runner:
     def key(self, proposal: Proposal) -> str:
         """What a stored run must have been asked for to answer this proposal."""
         return f"{proposal.key}|--steps {self.request.steps or 'default'}"
+
+    def shared_key(self, proposal: Proposal) -> str:
+        """The same, for a run that another study of a plan made of the very same script."""
+        return f"{self.key(proposal)}|script {self.script_digest}"
 
     def limit(self, proposal: Proposal) -> float:
         """Seconds after which a trial is killed; what the user asked for holds everywhere."""
@@ -389,16 +397,15 @@ def prepare(request: Request) -> Prepared:
         arguments=request.target.arguments,
         cwd=request.target.cwd,
     )
-    ratio = throughput = None
+    ratio = None
     note = ""
     if machine.device.kind is DeviceKind.virtual and machine.device.model is not None:
         band = calibration.error_band(machine.device.model.alias)
-        ratio, throughput, note = band.ratio, band.throughput, band.note
+        ratio, note = band.ratio, band.note
     return Prepared(
         machine=machine,
         script=script,
         ratio_band=ratio,
-        throughput_band=throughput,
         band_note=note,
     )
 
@@ -452,7 +459,7 @@ def open_study(store: Store, request: Request, prepared: Prepared) -> Opened:
             name=store.free_name(name),
             script_path=request.target.entry,
             arguments=request.target.arguments,
-            device=device_label(prepared.machine),
+            device=identity.device,
             machine=identity,
             script=prepared.script,
             options_json=msgspec.json.encode(options_record(request, prepared.machine)).decode(),
@@ -490,14 +497,6 @@ def drifted(study: Study, machine: Machine) -> tuple[str, ...]:
     return tuple(f"since this study began: {change}" for change in changed)
 
 
-def device_label(machine: Machine) -> str:
-    """``Tesla T4`` or ``virtual:a100-40gb``."""
-    device = machine.device
-    if device.kind is DeviceKind.virtual and device.model is not None:
-        return f"virtual:{device.model.alias}"
-    return device.name
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
     """What ``tune`` ends with."""
@@ -516,6 +515,8 @@ class PartOfPlan:
 
     prepared: Prepared
     shared: SharedRuns
+    watch: ScriptWatch
+    """One for the whole plan: its GPUs must run the same script."""
 
 
 def tune(
@@ -555,15 +556,19 @@ def tune(
                 folder=trials_folder(request.storage, study.name),
                 plugin_dir=plugin_dir,
                 stops=stops,
+                watch=ScriptWatch(prepared.script) if part is None else part.watch,
                 shared=SharedRuns() if part is None else part.shared,
+                script_digest=digest(prepared.script),
             )
+            runner.watch.cover(study.script)
             try:
                 result = drive(store, study, prepared, runner, view, held, started)
             except (Interrupted, KeyboardInterrupt):
                 store.set_state(study.id, StudyState.stopped)
                 raise Interrupted from None
-            except AutoampError:
-                store.set_state(study.id, StudyState.failed)
+            except AutoampError as error:
+                early = error.slug == "stopped-too-early"
+                store.set_state(study.id, StudyState.stopped if early else StudyState.failed)
                 raise
             # A study that was continued took longer than this session.
             wall_s = max(
@@ -615,7 +620,6 @@ def drive(
         runner.request.options,
         clock=lambda: time.monotonic() - begun,
         ratio_band=prepared.ratio_band,
-        throughput_band=prepared.throughput_band,
         stop=lambda: runner.stops.after_trial,
     )
     told_facts = False
@@ -640,10 +644,11 @@ def drive(
                 number = trial.number
                 view.trial_started(number, proposal)
                 measurement = runner.answer(number, proposal)
+                same_script(store, study, runner)
                 mirror.add(store.finish_trial(trial.id, measurement))
             runner.learn(measurement)
             if proposal.numerics == NUMERICS_FULL and not runner.times_in_full:
-                runner.shared.offer(runner.key(proposal), study.name, number, measurement)
+                runner.shared.offer(runner.shared_key(proposal), study.name, number, measurement)
             if not told_facts and not runner.needs_facts and runner.facts is not None:
                 told_facts = True
                 view.facts(runner.facts, measurement)
@@ -655,10 +660,27 @@ def drive(
     except StopIteration as end:
         result: Result = end.value
         return result
+    except ScriptError as error:
+        if error.slug == "stopped-too-early" and runner.stops.after_trial:
+            raise Interrupted from None
+        raise
     finally:
         if mirror.problem:
             view.say(f"note: Optuna's copy of the history lags behind: {mirror.problem}")
         mirror.close()
+
+
+def same_script(store: Store, study: Study, runner: Runner) -> None:
+    """What was measured on a changed script is thrown away: nobody knows which of the two ran.
+
+    Raises MismatchError ``script-changed``.
+    """
+    runner.watch.learn(runner.modules)
+    try:
+        runner.watch.check()
+    except MismatchError:
+        store.mark_lost(study.id, "the script was changed while the trial ran")
+        raise
 
 
 def may_answer(phase: Phase, measurement: Measurement) -> bool:
@@ -729,7 +751,7 @@ def describe_plan(request: Request) -> tuple[str, ...]:
             )
         seconds_per_trial = sum(walls) / len(walls) if walls else None
     return (
-        f"would tune {request.target.shown} on {device_label(machine)}, "
+        f"would tune {request.target.shown} on {machine.identity.device}, "
         f"history in {storage_url.address(request.storage)}",
         phases.plan_line(machine, request.options, seconds_per_trial=seconds_per_trial),
     )

@@ -45,7 +45,7 @@ class NewStudy:
     script_path: str
     arguments: tuple[str, ...]
     device: str
-    """Label for people: ``Tesla T4``, ``virtual:a100-40gb``."""
+    """For people: ``Tesla T4``, ``virtual:a100-40gb,numerics=off``."""
     machine: Identity
     script: ScriptIdentity
     options_json: str = "{}"

@@ -149,12 +149,12 @@ class Store(Reader):
             )
         return self._trial("id = :id", id=trial_id)
 
-    def mark_lost(self, study_id: int) -> int:
+    def mark_lost(self, study_id: int, reason: str = LOST_REASON) -> int:
         """Call every running trial of the study lost; returns how many there were.
 
         Only the holder of the study's lease may say so.
         """
-        lost = Measurement(outcome=Outcome.interrupted, reason=LOST_REASON)
+        lost = Measurement(outcome=Outcome.interrupted, reason=reason)
         table = models.trial
         with self._transaction() as connection:
             changed = connection.execute(

@@ -60,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {
         "autoamp.collect",
         "autoamp.script_source",
+        "autoamp.script_watch",
         "autoamp.shared_runs",
         "autoamp.probes",
         "autoamp.studies",
@@ -67,8 +68,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     }
     | {"msgspec"},
     "autoamp.shared_runs": CONTRACT,
+    "autoamp.script_watch": CONTRACT | {"autoamp.studies"},
     "autoamp.plan": CONTRACT
-    | {"autoamp.tune", "autoamp.shared_runs"}
+    | {"autoamp.tune", "autoamp.shared_runs", "autoamp.script_watch"}
     | {"autoamp.probes", "autoamp.studies", "autoamp.virtual"},
     "autoamp.cli": FRONT,
     "autoamp.report": FRONT,

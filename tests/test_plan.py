@@ -8,6 +8,16 @@ from typing import Any
 
 import pytest
 from real_trials import SCRIPTS
+from simulated_device import Simulated, drive, virtual
+
+from autoamp import errors
+from autoamp import plan as plans
+from autoamp.launch import Target
+from autoamp.studies import plan_table, recommend
+from autoamp.studies.proposal import Options
+from autoamp.studies.records import Study
+from autoamp.studies.script_identity import identify
+from autoamp.tune import Interrupted, Prepared, Request, Stops, Tuned
 
 
 def autoamp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -61,6 +71,146 @@ def test_bad_words_end_before_anything_runs(
 def test_a_script_is_needed(tmp_path: Path) -> None:
     done = autoamp(tmp_path, "plan", "--device", "virtual:t4")
     assert done.returncode == 2 and "[no-script]" in done.stderr
+
+
+class Heard:
+    """A view that notes the rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[plan_table.PlanRow] = []
+
+    def device_finished(self, row: plan_table.PlanRow) -> None:
+        self.rows.append(row)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+class FakeTune:
+    """``tune`` that ends as it is told for each device; None: with a recommendation."""
+
+    def __init__(self, folder: Path, ends: dict[str, BaseException | None]) -> None:
+        self.ends, self.asked = ends, list[str]()
+        (folder / "train.py").write_text("pass\n")
+        self.script = identify("train.py", is_module=False, arguments=(), cwd=str(folder))
+        self.target = Target(
+            entry="train.py", is_module=False, arguments=(), python="python", cwd=str(folder)
+        )
+        self.finished = drive(Simulated(virtual=True), virtual()).result
+
+    def prepare(self, request: Request) -> Prepared:
+        return Prepared(
+            machine=self.finished.machine, script=self.script, ratio_band=0.1, band_note=""
+        )
+
+    def __call__(self, request: Request, *rest: Any) -> Tuned:
+        self.asked.append(request.device)
+        end = self.ends.get(request.device)
+        if end is not None:
+            raise end
+        found = recommend.build(
+            self.finished, study="s", script=self.script, command="train.py", wall_s=1.0
+        )
+        study: Study = None  # type: ignore[assignment]  # a plan does not look at it
+        return Tuned(
+            study=study, result=self.finished, recommendation=found, path=None, wall_s=1.0
+        )
+
+
+@pytest.fixture
+def run_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def start(
+        ends: dict[str, BaseException | None], stops: Stops | None = None
+    ) -> tuple[plans.Planned, Heard]:
+        fake, view = FakeTune(tmp_path, ends), Heard()
+        monkeypatch.setattr(plans, "tune", fake)
+        monkeypatch.setattr(plans, "prepare", fake.prepare)
+        request = Request(
+            target=fake.target,
+            device="",
+            storage="",
+            study=None,
+            options=Options(),
+            steps=None,
+            trial_limit_s=None,
+            output=None,
+            allow_unsupported=False,
+        )
+        return plans.plan(request, list(ends), view, stops or Stops()), view
+
+    return start
+
+
+A, B, C = "virtual:t4", "virtual:v100-32gb", "virtual:a100-40gb"
+
+
+@pytest.mark.parametrize("kind", [errors.MachineError, errors.ScriptError, errors.AutoampError])
+def test_what_fails_on_one_gpu_is_its_row_and_the_others_go_on(
+    kind: type[errors.AutoampError], run_plan: Any
+) -> None:
+    planned, view = run_plan({A: None, B: kind("boom\nlog", slug="any", remedy="cure"), C: None})
+    rows = planned.table.rows
+    assert [row.problem is None for row in rows] == [True, False, True]
+    assert rows[1].problem.message == "boom" and rows[1].problem.slug == "any"
+    assert planned.error is None and not planned.interrupted
+    assert view.rows == list(rows)
+
+
+@pytest.mark.parametrize("kind", plans.OF_THE_PLAN)
+def test_what_ends_a_plan_leaves_the_finished_rows(
+    kind: type[errors.AutoampError], run_plan: Any
+) -> None:
+    planned, _ = run_plan({A: None, B: kind("boom", slug="any"), C: None})
+    assert [row.device for row in planned.table.rows] == [A]
+    assert planned.table.stopped == "boom"
+    assert isinstance(planned.error, kind)
+    with pytest.raises(kind):
+        run_plan({A: kind("boom", slug="any"), B: None})
+
+
+def test_if_all_fail_the_first_error_is_the_plans(run_plan: Any) -> None:
+    first = errors.ScriptError("one", slug="one")
+    with pytest.raises(errors.ScriptError, match="one"):
+        run_plan({A: first, B: errors.MachineError("two", slug="two")})
+
+
+def test_stopped_at_once_with_a_row_is_told_apart(run_plan: Any) -> None:
+    planned, _ = run_plan({A: None, B: Interrupted()})
+    assert planned.interrupted and len(planned.table.rows) == 1
+    with pytest.raises(Interrupted):
+        run_plan({A: Interrupted(), B: None})
+
+
+def test_stopped_after_a_trial_ends_before_the_next_gpu(run_plan: Any) -> None:
+    planned, _ = run_plan({A: None, B: None}, Stops(after_trial=True))
+    assert len(planned.table.rows) == 1 and not planned.interrupted
+    assert planned.table.stopped == plans.STOPPED
+
+
+def test_one_gpu_is_planned_for_once_however_it_is_spelt(run_plan: Any) -> None:
+    names = (A, "virtual:T4", " virtual:t4", "virtual:t4,memory=16GiB", "virtual:t4,memory=8GiB")
+    planned, _ = run_plan(dict.fromkeys(names))
+    assert [row.device for row in planned.table.rows] == [A, "virtual:t4,memory=8GiB"]
+
+
+def test_a_script_that_changes_between_two_gpus_ends_the_plan(
+    run_plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Editor(FakeTune):
+        def __call__(self, request: Request, *rest: Any) -> Tuned:
+            (tmp_path / "train.py").write_text("changed\n")
+            return super().__call__(request, *rest)
+
+    monkeypatch.setattr(sys.modules[__name__], "FakeTune", Editor)
+    planned, _ = run_plan({A: None, B: None})
+    assert len(planned.table.rows) == 1
+    assert planned.error is not None and planned.error.slug == "script-changed"
+
+
+def test_labels_are_those_of_the_rows(run_plan: Any) -> None:
+    planned, _ = run_plan({A: None})
+    assert {"counted", "modelled", "emulated"} <= set(planned.table.labels)
+    assert set(planned.table.labels) <= set(recommend.LABELS)
 
 
 @pytest.fixture(scope="module")

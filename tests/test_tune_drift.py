@@ -46,7 +46,7 @@ def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tune.Request:
 def prepared(request: tune.Request, machine: Machine) -> tune.Prepared:
     script = identify("train.py", is_module=False, arguments=(), cwd=request.target.cwd)
     return tune.Prepared(
-        machine=machine, script=script, ratio_band=None, throughput_band=None, band_note=""
+        machine=machine, script=script, ratio_band=None, band_note=""
     )
 
 

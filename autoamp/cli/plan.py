@@ -106,14 +106,19 @@ def plan(
     with tune_cli.stop_on_signals(view) as stops:
         try:
             with view:
-                table = plan(request, device, view, stops)
+                planned = plan(request, device, view, stops)
         except Interrupted:
             tune_cli.say_stopped()
             raise typer.Exit(errors.EXIT_INTERRUPTED) from None
     if as_json:
-        sys.stdout.write(plan_table.encode(table).decode())
-        return
-    for line in report.lines(table):
-        view.say(line)
-    view.say("")
-    view.say(f"Each GPU is a study in {storage_url.address(storage)}: autoamp studies list")
+        sys.stdout.write(plan_table.encode(planned.table).decode())
+    else:
+        for line in report.lines(planned.table):
+            view.say(line)
+        view.say("")
+        view.say(f"Each GPU is a study in {storage_url.address(storage)}: autoamp studies list")
+    if planned.error is not None:
+        raise planned.error
+    if planned.interrupted:
+        tune_cli.say_stopped()
+        raise typer.Exit(errors.EXIT_INTERRUPTED)
