@@ -5,6 +5,7 @@ steps are done, the loaders that fed them are drawn from while the device has no
 holds for any number of workers: what they made in advance is drawn first and left out.
 """
 
+import itertools
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from autoamp.child.session import Session
 
 BUDGET_S = 2.0
-"""No loader is drawn from for longer, but for the one batch that is under way."""
+"""No loader is drawn from for longer, but for the batches that its workers have under way."""
+LONGEST_S = 6.0
+"""These are not waited for beyond this, but for one."""
 LEAST_S = 0.2
 LEAST_BATCHES = 8
 """A pace of fast loaders rests on at least this."""
@@ -44,26 +47,39 @@ def measure(session: "Session") -> None:
 def pace(iterator: Any) -> dict[str, Any]:
     """Draw batches until the pace is known; raises what the loader raises."""
     ready = made_ahead(iterator)
-    start = time.perf_counter()
-    after_ready = start
-    drawn = 0
+    workers = int(getattr(iterator, "_num_workers", 0) or 0)
+    moments = [time.perf_counter()]
     while True:
         batch = next(iterator)
         del batch
-        drawn += 1
-        now = time.perf_counter()
-        if drawn == ready:
-            after_ready = now
-        enough = drawn >= ready + LEAST_BATCHES and now - after_ready >= LEAST_S
-        if enough or now - start >= BUDGET_S:
+        moments.append(time.perf_counter())
+        drawn, spent = len(moments) - 1, moments[-1] - moments[0]
+        if drawn >= ready + LEAST_BATCHES and moments[-1] - moments[ready] >= LEAST_S:
             break
-    # A loader so slow that the budget ends first had nothing ready: the script drew faster.
-    counted, since = (drawn - ready, after_ready) if drawn > ready else (drawn, start)
+        if spent < BUDGET_S:
+            continue
+        # Workers that began together deliver together: half a round would be no pace.
+        if drawn - first_made(moments, ready) >= max(1, workers) or spent >= LONGEST_S:
+            break
+    first = first_made(moments, ready)
     return {
-        "seconds_per_batch": (now - since) / counted,
-        "batches": counted,
-        "workers": int(getattr(iterator, "_num_workers", 0) or 0),
+        "seconds_per_batch": (moments[-1] - moments[first]) / (drawn - first),
+        "batches": drawn - first,
+        "workers": workers,
     }
+
+
+def first_made(moments: list[float], ready: int) -> int:
+    """How many of the batches drawn at ``moments`` (the first is the start) were made before.
+
+    At most ``ready`` were. Where no more than that were drawn, the loader is slow, and those that
+    were waiting are known by it: they came much faster than the slowest.
+    """
+    if len(moments) - 1 > ready:
+        return ready
+    waits = [after - before for before, after in itertools.pairwise(moments)]
+    slow = max(waits) / 2
+    return next(i for i, wait in enumerate(waits) if wait >= slow)
 
 
 def made_ahead(iterator: Any) -> int:
