@@ -1,5 +1,6 @@
 """Problems of Paddle and of the host: severity, sentence, remedy. Pure functions of facts."""
 
+from autoamp.errors import MachineError
 from autoamp.probes.facts import (
     INSTALLED_TWICE,
     Device,
@@ -138,6 +139,19 @@ def paddle_numpy_fault(paddle: PaddleInstall) -> Problem | None:
         "its first overflow: GradScaler.update() raises TypeError.",
         "autoamp works around it in its own runs; plain python needs: pip install 'numpy<2.4'",
         slug="paddle-numpy-scaler",
+    )
+
+
+def accelerators_unasked(paddle: PaddleInstall, error: MachineError) -> Problem:
+    """Paddle has a plug-in or is an XPU build, and does not say what it sees: a device that could
+    work may be behind that, so planning for a virtual one in silence would be no help."""
+    parts = ", ".join(paddle.plugins) or f"its {(paddle.build or '').upper()} build"
+    return problem(
+        Severity.blocker,
+        f"Paddle may have accelerators here ({parts}) and does not say: {error.message}.",
+        f"{error.remedy or 'Try to import paddle yourself'}. Without them: --device cpu, or plan "
+        "with --device virtual:NAME.",
+        slug="paddle-child-failed",
     )
 
 

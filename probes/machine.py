@@ -34,17 +34,22 @@ def probe(
     Never imports paddle into this process; asks a child that does only for accelerators beside
     NVIDIA's. Raises UsageError for a device that cannot be (``bad-device``, ``unknown-device``,
     ``ambiguous-device``) and MachineError for one that is not here (``device-not-found``), an
-    interpreter that does not answer (``interpreter-broken``) or a Paddle that does not
-    (``paddle-child-failed``).
+    interpreter that does not answer (``interpreter-broken``) or a Paddle that does not when an
+    accelerator is asked for by name (``paddle-child-failed``; with ``auto`` that is a problem of
+    the Machine, and the rest is shown).
     """
     spec = parse_device(device)
     reading = nvml.read()
     paddle = paddle_install(python)
     others: tuple[Device, ...] = ()
+    unasked: MachineError | None = None
     if spec.kind is DeviceKind.custom and paddle.version is not None:
         others = accelerators(paddle.python, spec.paddle_type)
     elif spec.kind is None and not reading.gpus and may_have_any(paddle):
-        others = accelerators(paddle.python)
+        try:
+            others = accelerators(paddle.python)
+        except MachineError as error:
+            unasked = error
     machine = assemble(
         spec,
         reading,
@@ -52,6 +57,7 @@ def probe(
         read_host(reading),
         environment=os.environ,
         others=others,
+        unasked=unasked,
         allow_unsupported=allow_unsupported,
     )
     return replace(machine, roofline=load_roofline(machine.identity))
@@ -65,11 +71,13 @@ def assemble(
     *,
     environment: Mapping[str, str] | None = None,
     others: Sequence[Device] = (),
+    unasked: MachineError | None = None,
     allow_unsupported: bool = False,
 ) -> Machine:
     """The Machine from what was read; pure but for the catalogue file.
 
-    ``others`` are accelerators beside NVIDIA's. Raises as ``probe`` for the device.
+    ``others`` are accelerators beside NVIDIA's; ``unasked`` is why Paddle did not tell of them.
+    Raises as ``probe`` for the device.
     """
     environment = environment or {}
     gpus = visible.visible(reading.gpus, environment.get(visible.VISIBLE))
@@ -90,6 +98,8 @@ def assemble(
     if spec.kind is not None and spec.kind is not DeviceKind.gpu:
         # Another device was asked for by name: the GPUs' troubles are news, no obstacle.
         about_gpus = [replace(p, severity=Severity.note) for p in about_gpus]
+    if unasked is not None:
+        problems.append(checks.accelerators_unasked(paddle, unasked))
     problems += about_gpus + checks.host_problems(host, chosen)
     return Machine(
         device=chosen,

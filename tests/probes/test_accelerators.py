@@ -5,12 +5,13 @@ import sys
 import textwrap
 from pathlib import Path
 
+import fake_nvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autoamp.errors import MachineError
-from autoamp.probes import catalogue
+from autoamp.probes import catalogue, machine
 from autoamp.probes.accelerators import accelerators, device_of, may_have_any
 from autoamp.probes.facts import DeviceKind, PaddleInstall
 from autoamp.probes.machine import probe
@@ -237,3 +238,25 @@ def test_a_reason_is_one_line_and_no_hint(text: str) -> None:
 
     found = reason(RuntimeError(text))
     assert found and "\n" not in found and not found.startswith("[Hint:")
+
+
+def test_a_broken_plugin_leaves_the_rest_of_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "paddle.py").write_text("raise OSError('libascend.so: cannot open')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    paddle = PaddleInstall(
+        python=sys.executable, version="3.1.0", build="cpu", gpu_build=False, plugins=("npu",)
+    )
+    monkeypatch.setattr(machine, "paddle_install", lambda python: paddle)
+    fake_nvml.install(monkeypatch, fake_nvml.load("no-gpu"))
+    found = probe()
+    (problem,) = machine.blockers(found)
+    assert problem.slug == "paddle-child-failed" and "libascend.so" in problem.sentence
+    assert "npu" in problem.sentence and "virtual:" in problem.remedy
+    assert found.host.hostname and found.verdicts and found.knobs
+    # Asked for by name it is an error; another device by name needs no answer.
+    with pytest.raises(MachineError, match="libascend"):
+        probe("npu:0")
+    for other in ("cpu", "virtual:t4"):
+        assert not machine.blockers(probe(other))

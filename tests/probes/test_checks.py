@@ -290,6 +290,40 @@ def test_mixed_gpus(environment: dict[str, str], slugs: set[str]) -> None:
     assert {p.slug for p in gpu_checks.several(both, both, environment)} == slugs
 
 
+def test_several_mig_instances_are_not_used_at_once() -> None:
+    first = replace(STATE, mig_profile="1g.10gb", uuid="MIG-1")
+    whole = replace(STATE, index=1, uuid="GPU-2")
+    for shown in ((first, replace(first, uuid="MIG-2")), (first, whole)):
+        (found,) = gpu_checks.several(shown, shown, {})
+        assert found.slug == "mig-one-at-a-time" and found.severity is Severity.note
+    assert not gpu_checks.several((first,), (first,), {})
+    # Of several, CUDA_VISIBLE_DEVICES shows one: nothing to say.
+    assert not gpu_checks.several((first, whole), (first,), {"CUDA_VISIBLE_DEVICES": "MIG-1"})
+
+
+@pytest.mark.parametrize(
+    ("wheel", "driver", "said"),
+    [
+        ("12.3", "12.2", True),
+        ("12.3", "12.3", False),
+        ("12.3", "12.8", False),
+        ("11.8", "11.4", True),
+        # Another major version is too old or fine, never "minor".
+        ("12.3", "11.8", False),
+        ("11.8", "12.0", False),
+        (None, "12.0", False),
+        ("12.3", None, False),
+    ],
+)
+def test_a_driver_older_within_its_major_version(
+    wheel: str | None, driver: str | None, said: bool
+) -> None:
+    reading = replace(READING, driver_cuda_version=driver)
+    found = gpu_checks.gpu_problems(a10(), reading, replace(PADDLE, cuda_version=wheel))
+    assert [p.slug for p in found] == (["driver-minor-older"] if said else [])
+    assert all(p.severity is Severity.note and driver in p.sentence for p in found if driver)
+
+
 def test_hidden_gpus() -> None:
     (found,) = gpu_checks.several((STATE,), (), {"CUDA_VISIBLE_DEVICES": ""})
     assert found.slug == "gpus-hidden"
