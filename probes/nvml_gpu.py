@@ -31,6 +31,9 @@ _ARCHITECTURES = {
 _CLOCK_SM, _CLOCK_MEMORY, _SENSOR_GPU = 1, 2, 0
 INVALID_ARGUMENT, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 4, 6, 13, 15
 
+# nvml.h, nvmlReturn_t: timeout, in use, no memory, no data (yet), unknown.
+_PASSING = (10, 19, 20, 21, 999)
+
 
 def text_of(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
@@ -51,6 +54,8 @@ class Asker:
     def __init__(self) -> None:
         self.absent: dict[str, str] = {}
         self.lost = False
+        self.passing: set[str] = set()
+        """Fields whose failure may be over a moment later."""
 
     def __call__(self, field: str, query: Callable[[], Any]) -> Any:
         try:
@@ -65,6 +70,8 @@ class Asker:
             self.absent[field] = f"the installed pynvml has no such query: {error}"
             return
         self.lost = self.lost or code_of(error) == GPU_IS_LOST
+        if code_of(error) in _PASSING:
+            self.passing.add(field)
         self.absent[field] = f"NVML: {reason_of(error)}"
 
 

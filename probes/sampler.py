@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoamp.measurement import Utilisation
@@ -126,21 +126,46 @@ def summarise(
         )
     power = _mean([s.look.power_w for s in inside if s.look.power_w is not None])
     energy = counted_energy(samples, start_s, end_s)
-    if energy is None and power is not None:
+    if energy is not None:
+        # The counter misses nothing between two looks; the readings do.
+        power = energy / (end_s - start_s)
+    elif power is not None:
         energy = power * (end_s - start_s)
     memory = [s.look.memory_used_bytes for s in inside if s.look.memory_used_bytes is not None]
     percent = _mean([s.look.gpu_percent for s in inside if s.look.gpu_percent is not None])
+    clock = _mean([s.look.sm_clock_mhz for s in inside if s.look.sm_clock_mhz is not None])
+    told: dict[str, object] = {
+        "gpu_percent": percent,
+        "memory_used_bytes": memory or None,
+        "power_w": power,
+        "sm_clock_mhz": clock,
+    }
     return Utilisation(
         gpu_percent=percent,
         memory_used_peak_bytes=max(memory) if memory else None,
         power_mean_w=power,
         energy_j=energy,
-        sm_clock_mean_mhz=_mean(
-            [s.look.sm_clock_mhz for s in inside if s.look.sm_clock_mhz is not None]
-        ),
+        sm_clock_mean_mhz=clock,
         throttle_reasons=throttling([s.look for s in inside]),
-        reason=None if percent is not None else silent.get("gpu_percent", "NVML did not say"),
+        reason=why_missing(told, silent),
     )
+
+
+_WORDS = {
+    "gpu_percent": "utilisation",
+    "memory_used_bytes": "memory",
+    "power_w": "power",
+    "sm_clock_mhz": "SM clock",
+}
+
+
+def why_missing(told: Mapping[str, object], silent: Mapping[str, str]) -> str | None:
+    """``no utilisation, power: NVML: Not Supported``; None if nothing is missing."""
+    by_reason: dict[str, list[str]] = {}
+    for name, value in told.items():
+        if value is None:
+            by_reason.setdefault(silent.get(name, "NVML did not say"), []).append(_WORDS[name])
+    return "; ".join(f"no {', '.join(n)}: {why}" for why, n in by_reason.items()) or None
 
 
 def throttling(looks: Sequence[Look]) -> tuple[str, ...]:
@@ -171,8 +196,8 @@ def counted_energy(samples: Sequence[Sample], start_s: float, end_s: float) -> f
         return e0 + (e1 - e0) * (moment - t0) / (t1 - t0) if t1 > t0 else e1
 
     spent = at(end_s) - at(start_s)
-    # The counter starts anew when the driver is loaded again.
-    return spent if spent >= 0 else None
+    # The counter starts anew when the driver is loaded again, and a GPU that runs draws something.
+    return spent if spent > 0 else None
 
 
 def combine(parts: Sequence[Utilisation]) -> Utilisation:

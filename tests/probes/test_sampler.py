@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autoamp.measurement import Utilisation
 from autoamp.probes.facts import Device, DeviceKind
-from autoamp.probes.nvml_session import Look
+from autoamp.probes.nvml_session import Look, Session
 from autoamp.probes.sampler import Sample, Sampler, combine, counted_energy, summarise
 
 MIB = 2**20
@@ -69,12 +69,18 @@ def test_energy_comes_from_the_counter_where_there_is_one() -> None:
     # 400 J a second between two samples, whatever the power readings said.
     assert counted_energy(taken, 0.2, 0.8) == pytest.approx(240.0)
     assert counted_energy(taken, 0.25, 0.35) == pytest.approx(40.0)
-    assert summarise(taken, 0.2, 0.8, {}).energy_j == pytest.approx(240.0)
+    found = summarise(taken, 0.2, 0.8, {})
+    assert found.energy_j == pytest.approx(240.0)
+    # Mean power is of the same counter, so that energy for 1,000 samples is, wherever it is taken.
+    assert found.power_mean_w == pytest.approx(400.0)
 
 
 def test_a_counter_that_starts_anew_is_no_energy() -> None:
     taken = samples(*[Look(energy_j=e) for e in (900.0, 950.0, 1.0, 2.0)])
     assert counted_energy(taken, 0.0, 0.3) is None
+    still = samples(*[Look(energy_j=10.0, power_w=48.0)] * 11)
+    assert counted_energy(still, 0.0, 1.0) is None
+    assert summarise(still, 0.0, 1.0, {}).energy_j == pytest.approx(48.0)
 
 
 def test_a_window_beyond_the_samples_is_not_guessed() -> None:
@@ -85,8 +91,16 @@ def test_a_window_beyond_the_samples_is_not_guessed() -> None:
 
 
 def test_what_nvml_does_not_tell_is_said() -> None:
-    found = summarise(samples(Look(power_w=5.0)), 0.0, 1.0, {"gpu_percent": "NVML: Not Supported"})
-    assert found.gpu_percent is None and found.reason == "NVML: Not Supported"
+    silent = {"gpu_percent": "NVML: Not Supported", "sm_clock_mhz": "NVML: Not Supported"}
+    found = summarise(samples(Look(power_w=5.0)), 0.0, 1.0, silent)
+    assert found.gpu_percent is None
+    assert found.reason == (
+        "no utilisation, SM clock: NVML: Not Supported; no memory: NVML did not say"
+    )
+    # Utilisation alone is not all: whatever is missing has its reason.
+    look = Look(gpu_percent=5, memory_used_bytes=1, sm_clock_mhz=9)
+    found = summarise(samples(look), 0.0, 1.0, {"power_w": "NVML: No permission"})
+    assert found.reason == "no power: NVML: No permission" and found.energy_j is None
     assert summarise([], 0.0, 1.0, {}).reason
 
 
@@ -178,7 +192,45 @@ def test_a_mig_instance_has_memory_and_no_utilisation(monkeypatch: pytest.Monkey
     machine["gpus"][0]["mig_instances"][0]["memory_mib"]["used"] = 4000
     found = sampled(device_of(monkeypatch, machine))[1]
     assert found.memory_used_peak_bytes == 4000 * MIB
-    assert found.gpu_percent is None and found.reason
+    assert found.gpu_percent is None and found.power_mean_w is None and found.energy_j is None
+    assert found.reason == "no utilisation, power: NVML measures it for the whole GPU only"
+
+
+def test_a_mig_instance_has_its_gpus_clock_and_throttling(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = fake_nvml.load("a100-mig")
+    machine["gpus"][0]["throttle_bits"] = 0x40
+    found = sampled(device_of(monkeypatch, machine))[1]
+    assert found.sm_clock_mean_mhz == 1275.0
+    assert found.throttle_reasons == ("hardware thermal slowdown",)
+
+
+def test_a_mig_instance_without_a_uuid_is_not_taken_for_its_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = fake_nvml.load("a100-mig")
+    machine["gpus"][0]["mig_instances"][0]["uuid"] = {"error": "UNKNOWN"}
+    sampler = Sampler(device_of(monkeypatch, machine))
+    sampler.start()
+    found = sampler.window(0.0, 1.0)
+    sampler.stop()
+    assert found.memory_used_peak_bytes is None and "no UUID" in (found.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [("TIMEOUT", True), ("UNKNOWN", True), ("NOT_SUPPORTED", False), ("NO_PERMISSION", False)],
+)
+def test_a_failure_that_passes_is_asked_again(
+    error: str, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = fake_nvml.load("h100-busy")
+    device = device_of(monkeypatch, machine)
+    session = Session(device)
+    machine["gpus"][0]["power_w"] = {"error": error}
+    assert session.look().power_w is None and session.silent["power_w"]
+    machine["gpus"][0]["power_w"] = 113.0
+    assert (session.look().power_w is not None) == again
+    session.close()
 
 
 def test_a_gpu_that_falls_off_the_bus_while_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
