@@ -12,17 +12,16 @@ from autoamp import collect, launch, wire
 from autoamp.errors import MachineError
 from autoamp.launch import Target
 from autoamp.measurement import Measurement, Outcome
+from autoamp.played import played
 from autoamp.probes import machine as probes_machine
-from autoamp.probes import virtual as probes_virtual
 from autoamp.probes import visible
-from autoamp.probes.facts import DeviceKind, Machine, Severity
+from autoamp.probes.facts import DeviceKind, Machine
 from autoamp.process import Exit, run_foreground
 from autoamp.settings import Setting
 from autoamp.studies import recommend, script_identity
 from autoamp.studies.recommendation import Recommendation, Recommended
 from autoamp.virtual import build as virtual_build
 from autoamp.virtual import device as virtual_device
-from autoamp.virtual.overhead import with_overhead
 
 EXIT_OWN_FAILURE = 125
 """``run`` passes the script's codes through and keeps 125 to 127 for itself, as env(1) does."""
@@ -49,15 +48,7 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
     """
     machine = probes_machine.probe(device, target.python)
     notes: list[str] = []
-    if machine.paddle.version is None:
-        raise MachineError(
-            f"no Paddle in {target.python}",
-            slug="no-paddle",
-            remedy="install it there, or give --python the interpreter that has it",
-        )
-    for problem in machine.problems:
-        if problem.severity is Severity.blocker:
-            raise MachineError(problem.sentence, slug=problem.slug, remedy=problem.remedy)
+    probes_machine.require(machine)
     tuned_virtually = config.machine.device_kind == "virtual"
     here_virtual = machine.device.kind is DeviceKind.virtual
     planned_for = config.machine.identity.device
@@ -69,6 +60,9 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
     ):
         # Nothing better here: play the GPU that the config was planned for.
         machine = probes_machine.probe(planned_for, target.python)
+    if here_virtual:
+        # Too little memory is an answer before anything is built or started.
+        played(machine.device, numerics=True)
     if tuned_virtually and not here_virtual:
         notes.append(
             f"this config was planned for a virtual {config.machine.device}, never measured on a "
@@ -162,11 +156,7 @@ def run(full: FullRun, config: Recommendation, say: Callable[[str], None]) -> in
     # Which GPUs a full training uses is the user's choice, and may be several.
     extra: Mapping[str, str] = visible.child_environment(device) if full.device_asked else {}
     if device.kind is DeviceKind.virtual:
-        assert device.model is not None and device.memory_total_bytes is not None
-        virtual = with_overhead(
-            probes_virtual.virtual_device(device.model, device.memory_total_bytes, True),
-            own_size=device.memory_total_bytes != device.model.memory_bytes,
-        )
+        virtual = played(device, numerics=True)
         folder = virtual_build.ensure_built(full.target.python, say)
         extra = virtual_device.child_environment(virtual, folder)
     trial_dir = summary_folder(say)

@@ -18,14 +18,14 @@ from typing import Protocol
 import msgspec
 
 from autoamp import collect, launch, script_source, wire
-from autoamp.errors import AutoampError, MachineError, MismatchError, ScriptError, UsageError
+from autoamp.errors import AutoampError, MismatchError, ScriptError, UsageError
 from autoamp.launch import Target
 from autoamp.measurement import Label, Loader, Measurement, Outcome, Phase, ScriptFacts
+from autoamp.played import played
 from autoamp.probes import identity as probes_identity
 from autoamp.probes import machine as probes_machine
-from autoamp.probes import virtual as probes_virtual
 from autoamp.probes import visible
-from autoamp.probes.facts import Conditions, Device, DeviceKind, Machine, Severity
+from autoamp.probes.facts import Conditions, DeviceKind, Machine
 from autoamp.probes.sampler import Sampler
 from autoamp.script_watch import ScriptWatch, digest
 from autoamp.shared_runs import SharedRuns
@@ -47,7 +47,6 @@ from autoamp.studies.store import Store, open_store
 from autoamp.virtual import build as virtual_build
 from autoamp.virtual import calibration
 from autoamp.virtual import device as virtual_device
-from autoamp.virtual.overhead import with_overhead
 
 FIRST_LIMIT_S = 600.0
 """Time limit of the baseline when none is asked for: a large data set may take minutes to open."""
@@ -331,41 +330,6 @@ def check_study_name(name: str) -> None:
         )
 
 
-OLDEST_PYTHON = (3, 10)
-"""The child's hooks are written for it; older interpreters cannot load them."""
-
-
-def check_python(version: str | None, python: str) -> None:
-    """Raises MachineError ``python-too-old`` for an interpreter that cannot load the hooks."""
-    numbers = re.findall(r"\d+", version or "")
-    if len(numbers) >= 2 and (int(numbers[0]), int(numbers[1])) < OLDEST_PYTHON:
-        raise MachineError(
-            f"{python} is Python {version}; the script must run under 3.10 or later",
-            slug="python-too-old",
-            remedy="give --python an environment with Python 3.10 to 3.13 and Paddle",
-        )
-
-
-def played(device: Device, *, numerics: bool) -> wire.VirtualDevice:
-    """A virtual device as the child plays it, with what is estimated of its memory.
-
-    Raises UsageError ``virtual-memory-too-small`` if that leaves nothing.
-    """
-    assert device.model is not None and device.memory_total_bytes is not None
-    made = with_overhead(
-        probes_virtual.virtual_device(device.model, device.memory_total_bytes, numerics),
-        own_size=device.memory_total_bytes != device.model.memory_bytes,
-    )
-    if made.overhead_bytes >= made.memory_bytes:
-        raise UsageError(
-            f"virtual:{made.alias} with {made.memory_bytes / 2**20:.0f} MiB: driver and CUDA "
-            f"context alone are estimated at {made.overhead_bytes / 2**20:.0f} MiB there",
-            slug="virtual-memory-too-small",
-            remedy=f"give it more: --device virtual:{made.alias},memory=2GiB",
-        )
-    return made
-
-
 def prepare(request: Request) -> Prepared:
     """Probe the machine and identify the script.
 
@@ -374,19 +338,7 @@ def prepare(request: Request) -> Prepared:
     machine = probes_machine.probe(
         request.device, request.target.python, request.allow_unsupported
     )
-    blockers = [p for p in machine.problems if p.severity is Severity.blocker]
-    if blockers:
-        first = blockers[0]
-        raise MachineError(first.sentence, slug=first.slug, remedy=first.remedy)
-    if machine.paddle.version is None:
-        raise MachineError(
-            f"no Paddle in {machine.paddle.python}: "
-            + machine.paddle.absent.get("version", "neither paddlepaddle nor paddlepaddle-gpu"),
-            slug="no-paddle",
-            remedy="install paddlepaddle-gpu (or paddlepaddle) there, or give --python the "
-            "interpreter that has it",
-        )
-    check_python(machine.paddle.python_version, request.target.python)
+    probes_machine.require(machine)
     if machine.device.kind is DeviceKind.virtual:
         played(machine.device, numerics=False)
     # A refused precision is an answer before anything is built or started.

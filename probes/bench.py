@@ -7,19 +7,22 @@ from typing import Any
 
 from autoamp import wire
 from autoamp.measurement import Label, Utilisation
-from autoamp.probes.facts import Device, DeviceKind, Machine, MatmulRate, Roofline
+from autoamp.probes.facts import DeviceKind, Machine, MatmulRate, Roofline
 from autoamp.probes.paddle_child import ask
 from autoamp.probes.peaks import peaks
 from autoamp.probes.rules import is_nvidia
 from autoamp.probes.sampler import Sampler
-from autoamp.probes.virtual import virtual_device
 from autoamp.settings import Dtype, Level
 
 TIMEOUT_S = 300.0
 
 
-def bench(machine: Machine, environment: Mapping[str, str]) -> Roofline:
-    """Measure ``machine.device``; on a virtual device the times are modelled.
+def bench(
+    machine: Machine,
+    environment: Mapping[str, str],
+    played: wire.VirtualDevice | None = None,
+) -> Roofline:
+    """Measure ``machine.device``; on a virtual device, ``played``, the times are modelled.
 
     ``environment`` makes the child see that device: ``visible.child_environment``, or the
     virtual device's. Raises MachineError ``paddle-child-failed``.
@@ -30,7 +33,8 @@ def bench(machine: Machine, environment: Mapping[str, str]) -> Roofline:
         # The environment shows the child this GPU alone.
         question["device"] = "gpu:0"
     elif device.kind is DeviceKind.virtual:
-        question["virtual"] = asdict(played(device))
+        assert played is not None, "a virtual device is asked as it is played"
+        question["virtual"] = asdict(played)
     sampler = Sampler(device)
     sampler.start()
     try:
@@ -59,12 +63,6 @@ def left_out(machine: Machine) -> dict[str, str]:
     if is_nvidia(machine.device) and verdict is not None and not verdict.allowed:
         out["bfloat16"] = verdict.reason
     return out
-
-
-def played(device: Device) -> wire.VirtualDevice:
-    """The virtual device in planning mode: only its clock is asked, no product is computed."""
-    assert device.model is not None and device.memory_total_bytes is not None
-    return virtual_device(device.model, device.memory_total_bytes, numerics=False)
 
 
 def roofline(

@@ -19,6 +19,8 @@ ADVISED_MEMORY_BYTES = 16 * GIB
 FEW_CORES = 4
 NUMPY_FAULT = (2, 4)
 """The first NumPy whose ``float()`` refuses arrays of one dimension (NumPy 2.4 release notes)."""
+PYTHON_OLDEST = (3, 10)
+"""The child's hooks are written for it; older interpreters cannot load them."""
 PADDLE_OLDEST = (2, 4)
 PADDLE_ADVISED = (2, 6)
 CUDA_OLDEST = (10, 1)
@@ -43,6 +45,7 @@ def paddle_problems(paddle: PaddleInstall) -> list[Problem]:
             )
         ]
     found = [
+        _python_age(paddle),
         _paddle_age(paddle),
         _paddle_twice(paddle),
         _cuda_age(paddle),
@@ -60,6 +63,19 @@ def paddle_problems(paddle: PaddleInstall) -> list[Problem]:
             )
         )
     return [p for p in found if p is not None]
+
+
+def _python_age(paddle: PaddleInstall) -> Problem | None:
+    found = version_tuple(paddle.python_version)
+    if found is None or len(found) < 2 or found[:2] >= PYTHON_OLDEST:
+        return None
+    return problem(
+        Severity.blocker,
+        f"{paddle.python} is Python {paddle.python_version}; the script must run under 3.10 or "
+        "later.",
+        "Give --python an environment with Python 3.10 to 3.13 and Paddle.",
+        slug="python-too-old",
+    )
 
 
 def _paddle_age(paddle: PaddleInstall) -> Problem | None:

@@ -54,11 +54,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "autoamp.studies.migrations": STUDIES | {"sqlalchemy", "alembic"},
     "autoamp.script_source": LAUNCHING,
     "autoamp.full_run": LAUNCHING
-    | {"autoamp.collect", "autoamp.probes", "autoamp.studies"}
+    | {"autoamp.collect", "autoamp.played", "autoamp.probes", "autoamp.studies"}
     | {"autoamp.virtual"},
     "autoamp.tune": LAUNCHING
     | {
         "autoamp.collect",
+        "autoamp.played",
         "autoamp.script_source",
         "autoamp.script_watch",
         "autoamp.shared_runs",
@@ -68,6 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     }
     | {"msgspec"},
     "autoamp.shared_runs": CONTRACT,
+    "autoamp.played": CONTRACT | {"autoamp.probes", "autoamp.virtual"},
     "autoamp.script_watch": CONTRACT | {"autoamp.studies"},
     "autoamp.plan": CONTRACT
     | {"autoamp.tune", "autoamp.shared_runs", "autoamp.script_watch"}

@@ -8,7 +8,7 @@ import typer
 from autoamp import errors
 
 if TYPE_CHECKING:
-    from autoamp.probes.facts import Device
+    from autoamp.wire import VirtualDevice
 
 
 def probe(
@@ -39,16 +39,20 @@ def probe(
 
     found = ask(device, python, allow_unsupported)
     if bench:
+        from autoamp.played import played
         from autoamp.probes.bench import bench as measure
         from autoamp.probes.roofline_store import save
         from autoamp.probes.visible import child_environment
 
         require(found)
         environment = child_environment(found.device)
+        virtual = None
         if found.device.kind is DeviceKind.virtual:
-            environment = _virtual_environment(found.device, found.paddle.python)
+            # In planning mode: only its clock is asked, no product is computed.
+            virtual = played(found.device, numerics=False)
+            environment = _virtual_environment(virtual, found.paddle.python)
         print(f"measuring on {found.device.name}: up to a minute", file=sys.stderr)
-        roofline = measure(found, environment)
+        roofline = measure(found, environment, virtual)
         try:
             save(found.identity, roofline)
         except OSError as error:
@@ -66,11 +70,10 @@ def probe(
         raise typer.Exit(errors.EXIT_MACHINE)
 
 
-def _virtual_environment(device: "Device", python: str) -> dict[str, str]:
+def _virtual_environment(device: "VirtualDevice", python: str) -> dict[str, str]:
     """Build the virtual accelerator if need be, and what its child's environment holds."""
-    from autoamp.probes.bench import played
     from autoamp.virtual.build import ensure_built
     from autoamp.virtual.device import child_environment
 
     folder = ensure_built(python, lambda text: print(text, file=sys.stderr))
-    return child_environment(played(device), folder)
+    return child_environment(device, folder)

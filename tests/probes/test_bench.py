@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoamp.measurement import Label, Utilisation
+from autoamp.played import played
 from autoamp.probes import bench, machine
 from autoamp.probes.facts import Machine, Roofline
 from autoamp.probes.peaks import peaks
@@ -96,7 +97,7 @@ def test_a_virtual_device_is_asked_without_computing(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(bench, "ask", ask)
     found = machine_files.assembled(monkeypatch, fake_nvml.load("no-gpu"), "virtual:t4")
-    roofline = bench.bench(found, {})
+    roofline = bench.bench(found, {}, played(found.device, numerics=False))
     assert roofline.label is Label.modelled
     assert roofline.sm_clock_mhz is None
     assert questions[0]["device"] == "virtual"
@@ -164,7 +165,8 @@ def test_the_virtual_device_answers_with_its_clock(tmp_path: Path) -> None:
 
     found = machine.probe("virtual:a100-40gb")
     folder = ensure_built(sys.executable, lambda text: None)
-    roofline = bench.bench(found, virtual_environment(bench.played(found.device), folder))
+    virtual = played(found.device, numerics=False)
+    roofline = bench.bench(found, virtual_environment(virtual, folder), virtual)
     assert roofline.label is Label.modelled
     assert found.device.model is not None
     assert {m.dtype for m in roofline.matmuls} == set(peaks(found.device.model))

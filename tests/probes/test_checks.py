@@ -89,6 +89,7 @@ def test_a_driver_that_shows_no_gpu_is_said(gpu_build: bool, on_pci: int | None)
     ("change", "slug", "severity"),
     [
         ({"version": None}, "no-paddle", Severity.blocker),
+        ({"python_version": "3.9.18"}, "python-too-old", Severity.blocker),
         ({"version": "2.3.2"}, "paddle-too-old", Severity.blocker),
         ({"version": "2.4.2"}, "paddle-old", Severity.warning),
         ({"version": "2.5.2"}, "paddle-old", Severity.warning),

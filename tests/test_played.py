@@ -1,0 +1,71 @@
+"""The one door to a played device: memory less what is estimated; too little is refused."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from simulated_device import Simulated, drive, virtual
+
+from autoamp import full_run
+from autoamp.errors import UsageError
+from autoamp.launch import Target
+from autoamp.played import played
+from autoamp.probes import choice
+from autoamp.probes.device_spec import parse_device
+from autoamp.studies import recommend
+from autoamp.studies.script_identity import ScriptIdentity
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("numerics", [True, False])
+def test_estimates_are_filled_in(numerics: bool) -> None:
+    device = choice.virtual(parse_device("virtual:t4"))
+    found = played(device, numerics=numerics)
+    assert found.numerics is numerics
+    assert found.memory_bytes == device.memory_total_bytes
+    assert 0 < found.context_bytes < found.overhead_bytes < found.memory_bytes
+
+
+def test_of_a_size_that_was_asked_for_the_driver_keeps_nothing() -> None:
+    found = played(choice.virtual(parse_device("virtual:t4,memory=4GiB")), numerics=True)
+    assert found.driver_bytes == 0 and found.context_bytes > 0
+
+
+def test_no_memory_beside_the_context_is_refused() -> None:
+    device = choice.virtual(parse_device("virtual:t4,memory=500MiB"))
+    with pytest.raises(UsageError, match="500 MiB") as caught:
+        played(device, numerics=False)
+    assert caught.value.slug == "virtual-memory-too-small"
+
+
+@pytest.mark.needs_paddle
+def test_a_full_run_refuses_it_too(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("pass\n")
+    config = recommend.build(
+        drive(Simulated(virtual=True), virtual()).result,
+        study="s",
+        script=ScriptIdentity(entry="train.py", is_module=False, arguments=(), files=()),
+        command="train.py",
+        wall_s=1.0,
+    )
+    target = Target(
+        entry="train.py", is_module=False, arguments=(), python=sys.executable, cwd=str(tmp_path)
+    )
+    with pytest.raises(UsageError) as caught:
+        full_run.prepare(config, target, device="virtual:t4,memory=500MiB", keep_batch=False)
+    assert caught.value.slug == "virtual-memory-too-small"
+
+
+def test_nobody_else_builds_one() -> None:
+    """Each further place would forget a part of it."""
+    users = [
+        path.relative_to(ROOT).as_posix()
+        for folder in ("autoamp", "probes", "studies")
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(r"\b(virtual_device|with_overhead)\(", path.read_text(encoding="utf-8"))
+    ]
+    assert sorted(users) == [
+        "autoamp/played.py", "autoamp/virtual/overhead.py", "probes/virtual.py",
+    ]  # fmt: skip
