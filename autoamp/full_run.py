@@ -95,13 +95,7 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
             )
     if setting.tf32:
         notes += tf32_notes(machine, setting)
-    own = config.as_written.batch_size
-    if setting.batch_size is not None and own is not None and setting.batch_size != own:
-        notes.append(
-            f"batch size changed from {own} to {setting.batch_size} (--keep-batch leaves it)"
-        )
-        if config.learning_rate_advice:
-            notes.append(config.learning_rate_advice)
+    notes += batch_notes(config, setting)
     return FullRun(
         target=target,
         machine=machine,
@@ -110,6 +104,21 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
         device_asked=device != "auto",
         notes=tuple(notes),
     )
+
+
+def batch_notes(config: Recommendation, setting: Setting) -> tuple[str, ...]:
+    """That the batch size is not the script's own, why, and what is done about it."""
+    own, batch = config.own_batch, setting.batch_size
+    advice = recommend.learning_rate_advice(own, batch)
+    if advice is None:
+        return ()
+    kept = config.at_your_batch.measured.batch_size
+    hint = "--keep-batch leaves it"
+    if kept is not None and kept != own:
+        hint = f"{own} does not fit the device that it was tuned for"
+        if kept != batch:
+            hint += f"; --keep-batch takes {kept}"
+    return (f"batch size changed from {own} to {batch} ({hint})", advice)
 
 
 def tf32_notes(machine: Machine, setting: Setting) -> tuple[str, ...]:

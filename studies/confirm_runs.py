@@ -48,7 +48,7 @@ def at_fp32_batch(s: Session, setting: Setting) -> tuple[Setting, Measurement] |
 def confirm(s: Session, picks: Picks) -> Generator[Proposal, Measurement, bool]:
     """Fresh runs; True if a pick failed in one and the picking must be redone."""
     members = picks.all()
-    if len(members) == 1 and not s.virtual:
+    if len(members) == 1 and not s.virtual and s.runs_today(members[0].setting):
         # Nothing to compare: what runs today stays, and that needs no proof.
         return False
     if s.virtual:

@@ -100,7 +100,11 @@ def look(s: Session, precision: Precision, budget: Budget) -> Steps:
         why = "at the script's batch" if number == 0 else f"unstable before ({reason})"
         measurement = yield from s.run(Phase.ceiling, variant, why=why)
         if measurement.outcome in MEMORY_OUTCOMES:
+            # A smaller batch of it may do.
             s.bases[precision] = variant
+            reason = standing(measurement, memory_limit_bytes=None).reason or "does not fit"
+            what = precision.setting(variant.batch_size).describe()
+            s.skipped.append(Skipped(what=what, reason=reason))
             return
         found = yield from _what_is_wrong(s, variant, measurement, budget)
         if found is None:
@@ -144,7 +148,9 @@ def _what_is_wrong(
         return None
     stand = standing(full, memory_limit_bytes=None)
     # A numerics run need not time anything: only its outcome and stability count.
-    wrong = (stand.reason if not full.ok else None) or instability(full)
+    if not full.ok:
+        return stand.reason or "failed", full.outcome in NUMERIC_OUTCOMES
+    wrong = instability(full)
     return None if wrong is None else (wrong, True)
 
 

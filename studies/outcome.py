@@ -9,7 +9,7 @@ from autoamp.settings import Setting
 from autoamp.studies import reasons
 from autoamp.studies.confirm import Interval
 from autoamp.studies.confirm_runs import at_fp32_batch
-from autoamp.studies.picking import Picks, choose, fresh_runs, own_reference, ratio
+from autoamp.studies.picking import Picks, choose, choose_at_own_batch, fresh_runs, ratio
 from autoamp.studies.proposal import Choice, Result, recipe
 from autoamp.studies.session import Candidate, Session
 
@@ -33,13 +33,7 @@ def result_of(s: Session, picks: Picks, stopped: str | None) -> Result:
     best = picks.leader
     if compared:
         best = choose(s, picks.reference, everyone, first=False)
-        batch = s.batch_of(own.setting)
-        own = choose(
-            s,
-            own_reference(s, picks.reference),
-            [c for c in everyone if s.batch_of(c.setting) == batch],
-            first=False,
-        )
+        own = choose_at_own_batch(s, picks.reference, everyone, first=False)
     mixed = picks.mixed
     if best.setting.is_mixed or (best.setting.is_reduced and not _is_mixed(mixed)):
         mixed = best

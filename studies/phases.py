@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from autoamp.measurement import Measurement
 from autoamp.probes.facts import Machine
 from autoamp.settings import Dtype
-from autoamp.studies.baseline import baseline
+from autoamp.studies.baseline import baseline, nothing_found
 from autoamp.studies.budget import TINY, Budget, plan_line
 from autoamp.studies.climbing import climb, finish_ceilings
 from autoamp.studies.looking import look, precisions_to_look_at, scan
@@ -39,8 +39,8 @@ def search(
     ``clock`` gives the seconds used so far; ``ratio_band`` is the relative half-width of the
     virtual device's error for a ratio of times (None: uncalibrated); ``stop`` True ends the
     search after the run at hand. ``throughput_band`` belongs to single modelled throughputs; no
-    decision rests on it. Raises ScriptError ``baseline-failed`` and MachineError
-    ``refused-precision``.
+    decision rests on it. Raises ScriptError ``baseline-failed``, ``baseline-out-of-memory`` and
+    ``stopped-too-early``, and MachineError ``refused-precision``.
     """
     del throughput_band
     # Refused precisions are an answer before the first run, not after it.
@@ -56,6 +56,8 @@ def search(
         finish_ceilings(session)
     except Stopped as exc:
         stopped = str(exc)
+    if not session.has_reference:
+        raise nothing_found(session, stopped)
     result = yield from prove(session, stopped)
     return result
 

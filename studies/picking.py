@@ -46,14 +46,8 @@ def pick(s: Session) -> Picks:
     """The leader, the leader at the script's own batch, and who might tie with it."""
     reference = s.reference()
     candidates = s.candidates()
-    own = s.batch_of(reference.setting) if s.space.own_batch is None else s.space.own_batch
     leader = choose(s, reference, candidates, first=True)
-    at_own = choose(
-        s,
-        own_reference(s, reference),
-        [c for c in candidates if s.batch_of(c.setting) == own],
-        first=True,
-    )
+    at_own = choose_at_own_batch(s, reference, candidates, first=True)
     mixed = [c for c in candidates if c.setting.is_mixed]
     mixed = mixed or [c for c in candidates if c.setting.is_reduced]
     best_mixed = max(mixed, key=lambda c: c.throughput, default=None)
@@ -73,6 +67,20 @@ def pick(s: Session) -> Picks:
         runner_up=max(near, key=lambda c: c.throughput, default=None),
         written=next((c for c in candidates if c.setting.is_as_written), None),
     )
+
+
+def choose_at_own_batch(
+    s: Session, reference: Candidate, candidates: Sequence[Candidate], *, first: bool
+) -> Candidate:
+    """The candidate to take at the script's own batch size; where none has it in memory, at the
+    one that it was halved to."""
+    if s.script_batch is not None:
+        there = [c for c in candidates if s.batch_of(c.setting) == s.script_batch]
+        if there:
+            return choose(s, min(there, key=lambda c: c.risk), there, first=first)
+    own = s.batch_of(reference.setting) if s.space.own_batch is None else s.space.own_batch
+    same = [c for c in candidates if s.batch_of(c.setting) == own]
+    return choose(s, own_reference(s, reference), same, first=first)
 
 
 def own_reference(s: Session, reference: Candidate) -> Candidate:

@@ -111,7 +111,8 @@ def _keep_fp32(
 ) -> tuple[str, list[str]]:
     why: list[str] = []
     batch = best.setting.batch_size
-    other_batch = batch is not None and batch != s.space.own_batch
+    own = s.script_batch or s.space.own_batch
+    other_batch = batch is not None and batch != own
     word = "keep FP32" if s.as_written_is_fp32 else "switch the script's AMP off, use FP32"
     keep = f"{word}, batch {batch}" if other_batch else word
     kind = "mixed precision" if s.space.mixed else "TF32"
@@ -125,9 +126,9 @@ def _keep_fp32(
                 headline = f"{keep}: it has TF32 already"
     elif mixed is None:
         why += _what_failed(s)
-        headline = f"{keep}: no {kind} worked here"
-        if not why:
-            headline = f"{keep}: no {kind} was measured"
+        tried = any(t.proposal.setting.is_reduced for t in s.trials)
+        headline = f"{keep}: no {kind} {'worked here' if tried else 'was tried'}"
+        if not why or not tried:
             why.append(s.spent or stopped or "the trials went to FP32")
     else:
         pays = "AMP" if mixed.setting.is_mixed else "TF32"
@@ -135,9 +136,12 @@ def _keep_fp32(
         why += evidence(s, mixed)
         why += _tf32_beside(s, mixed)
         why += _what_failed(s)
-    if other_batch and best.against_fp32 is not None:
+    if s.script_batch is not None and other_batch:
+        why.append(f"the script's own batch size {own} does not fit this device")
+    compared = s.fp32_setting is not None and best.setting.key() != s.fp32_setting.key()
+    if other_batch and compared and s.fp32_setting is not None and best.against_fp32 is not None:
         why.append(
-            f"batch {batch} instead of {s.space.own_batch} in FP32: "
+            f"batch {batch} instead of {s.batch_of(s.fp32_setting)} in FP32: "
             f"{ratio_text(best.against_fp32)}"
         )
     return headline, why
@@ -157,16 +161,34 @@ def _tf32_beside(s: Session, mixed: Choice) -> list[str]:
 
 
 def _beside(s: Session, best: Choice, mixed: Choice) -> str:
-    """The best mixed precision against the FP32 that is recommended, whatever its batch."""
+    """The best mixed precision against the FP32 that is recommended. A batch that FP32 has
+    gone beyond is compared with FP32 there: the rest is not the precision's doing."""
     name = f"best {mixed.setting.precision()}"
-    if best.setting.batch_size is None or best.setting.batch_size == s.space.own_batch:
-        ratio = mixed.against_fp32
-        assert ratio is not None
-        return f"{name} is {ratio_text(ratio)}"
-    ours, theirs = best.first.throughput_samples_per_s, mixed.first.throughput_samples_per_s
-    share = theirs / ours if ours and theirs else None
-    at = f" at batch {s.batch_of(mixed.setting)}"
-    return f"{name}{at} has {share:.2f}x its throughput" if share is not None else f"{name}{at}"
+    ours, theirs = s.batch_of(best.setting), s.batch_of(mixed.setting)
+    is_fp32 = s.fp32_setting is not None and best.setting.key() == s.fp32_setting.key()
+    if is_fp32 and mixed.against_fp32 is not None and theirs >= ours:
+        at = "" if theirs == ours else f" at batch {theirs}"
+        return f"{name}{at} is {ratio_text(mixed.against_fp32)}"
+    if theirs < ours:
+        fp32, other = s.curve(best.setting), s.curve(mixed.setting)
+        both = [p for p in other.fitting if (q := fp32.at(p.batch)) and q.failed is None]
+        if both:
+            last = both[-1]
+            there = fp32.at(last.batch)
+            assert there is not None
+            share = _share(last.throughput, there.throughput)
+            return (
+                f"{name} at batch {last.batch}, the largest that both ran, has {share} FP32's "
+                f"throughput, and FP32 goes on to batch {ours}"
+            )
+        share = _share(mixed.first.throughput_samples_per_s, best.first.throughput_samples_per_s)
+        return f"{name} at batch {theirs} has {share} the throughput of FP32 at batch {ours}"
+    share = _share(mixed.first.throughput_samples_per_s, best.first.throughput_samples_per_s)
+    return f"{name} at batch {theirs} has {share} its throughput"
+
+
+def _share(part: float | None, whole: float | None) -> str:
+    return f"{part / whole:.2f}x" if part and whole else "an unknown share of"
 
 
 def evidence(s: Session, mixed: Choice) -> list[str]:
@@ -236,16 +258,26 @@ def low_precision_share(calls: tuple[OpCalls, ...]) -> float | None:
 
 
 def _what_failed(s: Session) -> list[str]:
+    """What became of each precision that is not to be had: failed, or never tried."""
     out = []
-    for skipped in s.skipped:
-        if skipped.what in {p.name for p in s.space.reduced}:
-            out.append(f"{skipped.what}: {skipped.reason}")
+    won = {c.setting.arithmetic for c in s.candidates()}
+    seen = {t.proposal.setting.arithmetic for t in s.trials}
+    for p in s.space.reduced:
+        without = p.setting(None).arithmetic not in won
+        for skipped in s.skipped:
+            # With its batch, it is out of the running there, and maybe not at another one.
+            there = without and skipped.what.startswith(f"{p.setting(None).describe()}, ")
+            if skipped.what == p.name or there:
+                out.append(f"{skipped.what}: {skipped.reason}")
+        if p.setting(None).arithmetic not in seen and not any(x.what == p.name for x in s.skipped):
+            out.append(f"{p.name}: not tried")
     for check in s.drift.values():
         if check.passed is False:
             out.append(f"{check.setting.precision()}: {check.why}")
     for key, reason in s.ruled_out.items():
-        if key not in s.drift and not any(reason in x for x in out):
-            out.append(f"{Setting.from_json(json.loads(key)).precision()}: {reason}")
+        setting = Setting.from_json(json.loads(key))
+        if setting.is_reduced and key not in s.drift and not any(reason in x for x in out):
+            out.append(f"{setting.precision()}: {reason}")
     return list(dict.fromkeys(out))
 
 
@@ -276,8 +308,8 @@ def ratio_text(ratio: Interval) -> str:
 def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
     """What a reader must know before trusting the recommendation."""
     out: list[str] = []
-    changed = not best.setting.is_as_written and best.setting != s.fp32_setting
-    if not best.confirmed and changed:
+    today = s.runs_today(best.setting)
+    if not best.confirmed and not today:
         out.append("not confirmed: the recommended setting rests on a single run")
     if stopped is not None:
         out.append(f"the search did not run to its end: {stopped}")
@@ -296,7 +328,11 @@ def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
         )
     stand = standing(best.first, memory_limit_bytes=s.space.memory_limit_bytes)
     if not stand.can_win:
-        out.append(f"kept although {stand.reason}: it is what runs today")
+        out.append(
+            f"kept although {stand.reason}: it is what runs today"
+            if today
+            else f"recommended although {stand.reason}"
+        )
     check = s.drift.get(recipe(best.setting).key())
     if best.setting.is_reduced:
         if check is None:

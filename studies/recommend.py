@@ -67,6 +67,7 @@ def build(
         best=_recommended(result, result.best),
         at_your_batch=_recommended(result, result.at_your_batch),
         as_written=measured(result.as_written_setting, (result.as_written,), (), total),
+        script_batch=result.script_batch,
         fp32=fp32,
         fp32_reason=result.fp32_reason,
         mixed=None if result.mixed is None else _recommended(result, result.mixed),

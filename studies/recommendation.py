@@ -317,6 +317,7 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     best: Recommended
     at_your_batch: Recommended
     as_written: Measured
+    script_batch: int | None = None
     fp32: Measured | None
     fp32_reason: str | None
     mixed: Recommended | None
@@ -329,6 +330,11 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     machine: MachineRecord
     script: ScriptRecord
     search: SearchRecord
+
+    @property
+    def own_batch(self) -> int | None:
+        """The script's own batch size, also where it was run at a smaller one."""
+        return self.script_batch or self.as_written.batch_size
 
     def chosen(self, *, keep_batch: bool = False) -> Recommended:
         """What ``autoamp run`` takes: the default setting, or the one at the script's batch."""

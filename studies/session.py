@@ -336,19 +336,32 @@ class Session:
         return tuple(sorted(out, key=lambda c: c.risk))
 
     def candidate(self, setting: Setting, measurement: Measurement) -> Candidate:
-        return Candidate(
-            setting=setting, measurement=measurement, risk=risk(setting, self.space.own_batch)
-        )
+        # The learning rate was chosen for the script's own batch, also where that does not fit.
+        own = self.script_batch or self.space.own_batch
+        return Candidate(setting=setting, measurement=measurement, risk=risk(setting, own))
 
     def reference(self) -> Candidate:
         """FP32 at the script's batch, or (where FP32 could not be run) the script as written.
 
-        It may always stay, also where it leaves less than the headroom: it is what runs today.
+        It may always stay, also where it leaves less than the headroom.
         """
         if self.fp32 is not None and self.fp32_setting is not None:
             return self.candidate(self.fp32_setting, self.fp32)
         assert self.as_written is not None
-        return self.candidate(Setting(), self.as_written)
+        return self.candidate(self.as_written_setting, self.as_written)
+
+    @property
+    def has_reference(self) -> bool:
+        """True once there is something that may stay. A script that only ran at a smaller batch
+        than its own may not: as written it would run out of memory."""
+        return self.fp32 is not None or (self.as_written is not None and self.script_batch is None)
+
+    def runs_today(self, setting: Setting) -> bool:
+        """True for what the script does without autoamp, on this device."""
+        if self.script_batch is not None or self.as_written is None:
+            return False
+        fp32 = self.as_written_is_fp32 and setting == self.fp32_setting
+        return setting.is_as_written or fp32
 
     def first_ratio(self, first: Candidate, second: Candidate) -> Interval:
         """Ratio of two settings by their first runs."""

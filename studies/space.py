@@ -115,9 +115,7 @@ def build_space(
     own_batch = baseline.batch_size or _loader_batch(facts)
     batch_reason = _batch_reason(facts, own_batch, options)
     batch_free = batch_reason is None
-    total = machine.device.memory_total_bytes
-    if total is None and machine.device.kind is DeviceKind.cpu:
-        total = machine.host.memory_available_bytes
+    total, limit = memory_of(machine, options)
     cap: int | None = None
     cap_reason: str | None = None
     batches: tuple[int, ...] = ()
@@ -144,10 +142,18 @@ def build_space(
         max_batch=cap,
         max_batch_reason=cap_reason,
         memory_total_bytes=total,
-        memory_limit_bytes=None if total is None else total * (1 - options.headroom),
+        memory_limit_bytes=limit,
         exclusions=exclusions,
         caveats=tuple(caveats),
     )
+
+
+def memory_of(machine: Machine, options: Options) -> tuple[int | None, float | None]:
+    """Bytes of the device, and what is left of them with the headroom taken off."""
+    total = machine.device.memory_total_bytes
+    if total is None and machine.device.kind is DeviceKind.cpu:
+        total = machine.host.memory_available_bytes
+    return total, None if total is None else total * (1 - options.headroom)
 
 
 def allowed_precisions(

@@ -1,12 +1,15 @@
 """``autoamp run``: what it refuses and what it says when a setting did not take effect."""
 
 import pytest
-from simulated_device import ampere, t4, tf32_knob
+from simulated_device import GIB, Simulated, ampere, drive, t4, tf32_knob
 
 from autoamp import full_run
 from autoamp.errors import MachineError
 from autoamp.measurement import Effect, Measurement, Outcome
 from autoamp.settings import Dtype, Level, Setting
+from autoamp.studies import recommend
+from autoamp.studies.recommendation import Recommendation
+from autoamp.studies.script_identity import ScriptIdentity
 
 TF32 = Setting(amp_level=Level.O0, dtype=Dtype.float32, tf32=True)
 BOTH = Setting(amp_level=Level.O1, dtype=Dtype.float16, tf32=True)
@@ -42,3 +45,56 @@ def test_a_training_that_ran_without_it_is_told(effective: bool) -> None:
     seen = Effect(knob="tf32", wanted="on", seen="products off", effective=effective)
     found = full_run.warnings(Measurement(outcome=Outcome.ok, effects=(seen,)))
     assert bool(found) != effective
+
+
+def config_of(simulated: Simulated) -> Recommendation:
+    return recommend.build(
+        drive(simulated, t4()).result,
+        study="s",
+        script=ScriptIdentity(entry="train.py", is_module=False, arguments=(), files=()),
+        command="train.py",
+        wall_s=1.0,
+    )
+
+
+def notes_of(config: Recommendation, *, keep_batch: bool) -> tuple[str, ...]:
+    return full_run.batch_notes(config, config.chosen(keep_batch=keep_batch).setting)
+
+
+def test_a_changed_batch_is_told_with_the_advice() -> None:
+    config = config_of(Simulated())
+    assert config.script_batch == config.own_batch == 32
+    told, advice = notes_of(config, keep_batch=False)
+    batch = config.best.setting.batch_size
+    assert told == f"batch size changed from 32 to {batch} (--keep-batch leaves it)"
+    assert advice.startswith(f"batch 32 -> {batch}")
+    assert notes_of(config, keep_batch=True) == ()
+
+
+SAME = dict.fromkeys(("O0", "O1", "O2"), 0.10 * GIB)
+
+
+@pytest.mark.parametrize("keep_batch", [False, True])
+@pytest.mark.parametrize("amp_pays", [False, True])
+def test_a_batch_that_does_not_fit_is_never_changed_silently(
+    keep_batch: bool, amp_pays: bool
+) -> None:
+    """The script says 512: so do the notes, whatever the search was run at."""
+    slow = {"O0": 0.002, "O1": 0.0021, "O2": 0.0021}
+    pays = {"O0": 0.002, "O1": 0.0010, "O2": 0.0008}
+    speeds = pays if amp_pays else slow
+    config = config_of(Simulated(own_batch=512, bytes_per_sample=SAME, per_sample_s=speeds))
+    assert config.own_batch == 512 != config.as_written.batch_size
+    told, advice = notes_of(config, keep_batch=keep_batch)
+    batch = config.chosen(keep_batch=keep_batch).setting.batch_size
+    assert told.startswith(f"batch size changed from 512 to {batch} (512 does not fit")
+    assert advice.startswith(f"batch 512 -> {batch}")
+    assert "leaves it" not in told
+
+
+def test_nothing_is_told_where_the_setting_has_the_scripts_own_batch_again() -> None:
+    """AMP fits the batch that FP32 did not: that is no change."""
+    config = config_of(Simulated(own_batch=256))
+    assert config.as_written.batch_size == 128 and config.own_batch == 256
+    assert config.at_your_batch.setting.batch_size == 256
+    assert notes_of(config, keep_batch=True) == ()

@@ -236,11 +236,15 @@ def test_a_batch_that_does_not_fit_is_halved(tmp_path: Path) -> None:
         "    optimizer.step()\n"
         "    optimizer.clear_grad()\n"
     )
-    words = ("--trials", "5", "--confirm", "1", "--device", "virtual:t4,memory=760MiB")
+    words = ("--trials", "7", "--confirm", "1", "--device", "virtual:t4,memory=760MiB")
+    early = autoamp(tmp_path, "tune", *words, "--timeout", "1s", "wide.py")
+    assert early.returncode == 4 and "[stopped-too-early]" in early.stderr, early.stderr
+    assert "out_of_memory" in early.stderr and "Traceback" not in early.stderr
     done = autoamp(tmp_path, "tune", *words, "wide.py")
     assert done.returncode == 0, done.stdout + done.stderr
     found = result_of(tmp_path)
-    assert "out of memory" in done.stdout and "own batch size 512 does not fit" in done.stdout
+    assert "out of memory" in done.stdout and "own batch size 512" in done.stdout
+    assert found.script_batch == 512
     batch = found.as_written.setting.batch_size
     assert batch is not None and batch < 512 and 512 % batch == 0
     assert found.as_written.throughput.samples_per_s

@@ -112,7 +112,7 @@ class View:
                 and own > baseline.batch_size
                 and "batch_size" in {knob.knob for knob in baseline.applied}
             ):
-                size = f"own batch size {own} does not fit, run at {baseline.batch_size}"
+                size = f"own batch size {own} does not fit"
             parts.append(f"{size} ({kind}, {where})")
         if facts.optimizer:
             parts.append(facts.optimizer)

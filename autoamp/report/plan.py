@@ -60,6 +60,7 @@ def cells(row: PlanRow) -> list[str]:
         word = {
             "baseline-out-of-memory": "does not fit",
             "refused-precision": "refused",
+            "stopped-too-early": "no time",
         }.get(row.problem.slug, "failed")
         total = f"- of {bytes_text(row.memory_bytes)}"
         return [row.device, word, "-", "-", "-", total, "-", "-"]

@@ -52,6 +52,15 @@ def test_round_trip(found: Recommendation, path: Path) -> None:
     assert list(path.parent.iterdir()) == [path], "no half-written file is left"
 
 
+def test_a_file_from_before_script_batch_is_read(found: Recommendation, path: Path) -> None:
+    raw = json.loads(path.read_bytes())
+    assert raw.pop("script_batch") == 32
+    path.write_text(json.dumps(raw), encoding="utf-8")
+    jsonschema.Draft202012Validator(json_schema()).validate(raw)
+    old = load(path)
+    assert old.script_batch is None and old.own_batch == old.as_written.batch_size == 32
+
+
 def test_writing_again_replaces(found: Recommendation, path: Path) -> None:
     save(msgspec.structs.replace(found, study="other"), path)
     assert study_of(path) == "other"
