@@ -7,9 +7,9 @@ from typing import Any
 
 from autoamp import wire
 from autoamp.measurement import Label, Utilisation
-from autoamp.probes.facts import DeviceKind, Machine, MatmulRate, Roofline
+from autoamp.probes.facts import Device, DeviceKind, Machine, MatmulRate, Roofline
 from autoamp.probes.paddle_child import ask
-from autoamp.probes.peaks import peaks
+from autoamp.probes.peaks import Peak, peaks
 from autoamp.probes.rules import is_nvidia
 from autoamp.probes.sampler import Sampler
 from autoamp.settings import Dtype, Level
@@ -70,12 +70,16 @@ def roofline(
 ) -> Roofline:
     """The child's numbers beside the catalogue's peaks; pure."""
     device = machine.device
-    known = peaks(device.model) if device.model is not None else {}
-    bandwidth = device.model.bandwidth_gb_per_s * 1e9 if device.model is not None else None
-    if device.mig is not None:
-        # An instance has a share of its GPU, and the catalogue speaks of the whole.
-        known, bandwidth = {}, None
+    known, bandwidth, without_peak = ceilings(device)
     copy = answer.get("copy_bytes_per_s")
+    absent = {str(k): str(v) for k, v in answer.get("absent", {}).items()}
+    for name, value in (("sm_clock_mhz", seen.sm_clock_mean_mhz), ("power_w", seen.power_mean_w)):
+        if value is None:
+            absent[name] = seen.reason or "not sampled"
+    if any(found["dtype"] not in known for found in answer["matmuls"]):
+        absent["share_of_peak"] = without_peak or "no source gives this dtype's peak"
+    if not copy or not bandwidth:
+        absent["copy_share_of_peak"] = without_peak or "no copy was measured"
     return Roofline(
         device=machine.identity.device,
         label=Label.modelled if device.kind is DeviceKind.virtual else Label.measured,
@@ -103,5 +107,14 @@ def roofline(
         sm_clock_mhz=seen.sm_clock_mean_mhz,
         power_w=seen.power_mean_w,
         throttle_reasons=seen.throttle_reasons,
-        absent={str(k): str(v) for k, v in answer.get("absent", {}).items()},
+        absent=absent,
     )
+
+
+def ceilings(device: Device) -> tuple[dict[str, Peak], float | None, str | None]:
+    """The catalogue's peaks and bytes per second, or why there are none to compare with."""
+    if device.model is None:
+        return {}, None, device.absent.get("model", "it is not in the catalogue")
+    if device.mig is not None:
+        return {}, None, "an instance has a share of its GPU, and the catalogue is of the whole"
+    return peaks(device.model), device.model.bandwidth_gb_per_s * 1e9, None

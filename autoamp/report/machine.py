@@ -231,7 +231,11 @@ def roofline_table(roofline: Roofline) -> Group:
         table.add_row("copy host to device", rate, "")
     if roofline.launch_s is not None:
         table.add_row("one small kernel", f"{roofline.launch_s * 1e6:.3g} us", "")
-    absent = [Text(f"{name}: not measured: {why}") for name, why in roofline.absent.items()]
+    unmeasured: dict[str, list[str]] = {}
+    for name, why in roofline.absent.items():
+        if name not in _SHARES:
+            unmeasured.setdefault(why, []).append(_ROOFLINE_WORDS.get(name, name))
+    absent = [Text(f"{', '.join(x)}: not measured: {why}") for why, x in unmeasured.items()]
     conditions = []
     if roofline.sm_clock_mhz is not None:
         conditions.append(f"SM clock {roofline.sm_clock_mhz:.0f} MHz on average")
@@ -242,6 +246,17 @@ def roofline_table(roofline: Roofline) -> Group:
     if conditions:
         table.caption = " · ".join(conditions)
     return Group(table, *absent)
+
+
+_ROOFLINE_WORDS = {
+    "copy_bytes_per_s": "copy on the device",
+    "launch_s": "one small kernel",
+    "host_to_device_bytes_per_s": "copy host to device",
+    "sm_clock_mhz": "SM clock",
+    "power_w": "power",
+}
+_SHARES = ("share_of_peak", "copy_share_of_peak")
+"""Their reason stands in the JSON; in the table an empty column says enough."""
 
 
 def throttling_text(reasons: tuple[str, ...]) -> str:

@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,13 @@ def test_shares_are_of_the_catalogues_peaks(monkeypatch: pytest.MonkeyPatch) -> 
     assert (found.sm_clock_mhz, found.power_w) == (1300.0, 69.0)
     assert found.throttle_reasons == ("heat",)
     assert found.absent == {"bfloat16": "no kernel"}
+    # What the sampler does not see has its reason under its key, and nothing else is absent.
+    blind = bench.roofline(t4(monkeypatch), ANSWER, Utilisation(reason="no NVML"), NOON)
+    assert blind.absent == {
+        "bfloat16": "no kernel",
+        "sm_clock_mhz": "no NVML",
+        "power_w": "no NVML",
+    }
     assert msgspec.json.decode(msgspec.json.encode(found), type=Roofline) == found
 
 
@@ -68,6 +75,8 @@ def test_an_instance_of_a_gpu_is_not_compared_with_the_whole(
     roofline = bench.roofline(found, ANSWER, Utilisation(), NOON)
     assert {m.share_of_peak for m in roofline.matmuls} == {None}
     assert roofline.copy_share_of_peak is None
+    for name in ("share_of_peak", "copy_share_of_peak"):
+        assert "share of its GPU" in roofline.absent[name]
 
 
 def test_a_gpu_is_shown_to_the_child_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +147,13 @@ def test_no_absent_value_makes_it_raise(answer: dict[str, Any], device: Any) -> 
             machine_files.assembled(patch, fake_nvml.load("no-gpu")),
             device=device,
         )
-    bench.roofline(found, answer, Utilisation(reason="none"), NOON)
+    roofline = bench.roofline(found, answer, Utilisation(reason="none"), NOON)
+    told = {*roofline.absent, "paddle"} | {  # the child gives the reasons of its own values
+        name
+        for name in ("copy_bytes_per_s", "launch_s", "host_to_device_bytes_per_s")
+        if answer.get(name) is None
+    }
+    assert {f.name for f in fields(roofline) if getattr(roofline, f.name) is None} <= told
 
 
 @HERE
@@ -152,7 +167,10 @@ def test_the_cpu_is_measured() -> None:
     assert found.copy_bytes_per_s and found.launch_s
     # What a CPU does not do is absent with its reason, not zero.
     assert found.host_to_device_bytes_per_s is None
-    assert {"tf32", "host to device"} <= set(found.absent)
+    assert {"tf32", "host_to_device_bytes_per_s"} <= set(found.absent)
+    # No value of null without its reason, by its key.
+    nothing = {f.name for f in fields(found) if getattr(found, f.name) is None}
+    assert nothing <= set(found.absent)
 
 
 @HERE
