@@ -155,7 +155,7 @@ def _tf32_default(paddle: PaddleInstall) -> str:
         state = "Whether Paddle does so differs by version"
     elif version[:2] == (2, 6):
         state = "Paddle 2.6 does so by itself, in products and convolutions"
-    elif version[0] >= 3:
+    elif not paddle_before(paddle, (3, 0)):
         state = "Paddle 3.x does so by itself in convolutions, not in matrix products"
     else:
         state = f"Paddle {paddle.version}: not known"

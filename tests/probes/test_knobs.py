@@ -53,6 +53,10 @@ def test_tf32_default_differs_by_paddle() -> None:
     new = knob("tf32", device, replace(PADDLE, version="3.3.1")).reason
     assert old != new and "2.6" in old and "convolutions, not in matrix products" in new
     assert "baseline records" in old and "baseline records" in new
+    # A development build goes by the rules of 3.x; older ones were never read.
+    built = knob("tf32", device, replace(PADDLE, version="0.0.0")).reason
+    assert "convolutions, not in matrix products" in built
+    assert "not known" in knob("tf32", device, replace(PADDLE, version="2.5.2")).reason
 
 
 @pytest.mark.parametrize(("value", "available"), [("0", False), ("1", True), ("", True)])

@@ -17,6 +17,7 @@ from autoamp.probes import nvml
 from autoamp.probes.bench import bench
 from autoamp.probes.facts import DeviceKind, Severity
 from autoamp.probes.machine import probe
+from autoamp.probes.nvml_session import Session
 from autoamp.probes.sampler import Sampler
 from autoamp.probes.visible import child_environment
 from autoamp.settings import Level
@@ -108,15 +109,18 @@ def test_the_sampler_sees_power_and_clocks() -> None:
     time.sleep(2)
     end = time.monotonic()
     sampler.stop()
+    session = Session(device)
+    reading = session.look().power_w
+    session.close()
     seen = sampler.window(start, end)
     assert sampler.cost_s_per_look is not None
     if device.mig is not None:
         assert seen.memory_used_peak_bytes is not None and seen.reason
         return
     assert seen.memory_used_peak_bytes is not None and seen.power_mean_w is not None
-    assert seen.energy_j is not None
-    # Counter and mean power are two ways to the same joules.
-    assert seen.energy_j == pytest.approx(seen.power_mean_w * (end - start), rel=0.5)
+    assert seen.energy_j == pytest.approx(seen.power_mean_w * (end - start))
+    # Counter and reading are two ways to the same watts.
+    assert reading is not None and seen.power_mean_w == pytest.approx(reading, rel=0.5)
 
 
 @pytest.mark.gpu_paddle
