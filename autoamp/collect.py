@@ -254,6 +254,7 @@ def _facts(end: dict[str, Any]) -> ScriptFacts | None:
         calls_scaler=bool(raw["calls_scaler"]),
         calls_decorate=bool(raw["calls_decorate"]),
         uses_hapi=bool(raw["uses_hapi"]),
+        enables_amp=bool(raw["enables_amp"]),
         uses_to_static=bool(raw["uses_to_static"]),
         own_level=raw["own_level"],
         own_dtype=raw["own_dtype"],

@@ -103,6 +103,8 @@ class ScriptFacts:
     calls_scaler: bool = False
     calls_decorate: bool = False
     uses_hapi: bool = False
+    enables_amp: bool | None = None
+    """Some AMP call has an effect as written. None in histories from before this was recorded."""
     uses_to_static: bool = False
     own_level: str | None = None
     own_dtype: str | None = None
@@ -112,6 +114,13 @@ class ScriptFacts:
     loaders: tuple[Loader, ...] = ()
     partial: bool = False
     """The script failed in its first step: only what it did until then was seen."""
+
+    @property
+    def amp_in_effect(self) -> bool:
+        """False for an FP32 script, AMP calls with ``enable=False`` in it or not."""
+        if self.enables_amp is not None:
+            return self.enables_amp
+        return self.calls_auto_cast or self.calls_scaler or self.calls_decorate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

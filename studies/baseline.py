@@ -48,9 +48,7 @@ def baseline(s: Session) -> Steps:
     s.space = build_space(s.machine, first, s.facts, s.options)
     s.caveats.extend(s.space.caveats)
     setting = FP32.setting(s.space.setting_batch)
-    if not _amp_works(s) or not (
-        s.facts.calls_auto_cast or s.facts.calls_scaler or s.facts.calls_decorate
-    ):
+    if not _amp_works(s) or not s.facts.amp_in_effect:
         s.as_written_is_fp32 = True
         s.remember(setting, s.mode, first)
         s.fp32, s.fp32_setting = first, setting

@@ -86,9 +86,7 @@ def build(
             arguments=script.arguments,
             files=tuple(r.ScriptFile(path=f.path, sha256=f.sha256) for f in script.files),
             command=command,
-            calls_amp=result.facts.calls_auto_cast
-            or result.facts.calls_scaler
-            or result.facts.calls_decorate,
+            calls_amp=result.facts.amp_in_effect,
             optimizer=result.facts.optimizer,
             scheduled_by=result.facts.scheduled_by,
             hooks=r.HooksRecord(

@@ -43,6 +43,7 @@ def end(reason: str = "steps_reached", **values: Any) -> dict[str, Any]:
             "calls_scaler": True,
             "calls_decorate": False,
             "uses_hapi": False,
+            "enables_amp": True,
             "uses_to_static": False,
             "own_level": None,
             "own_dtype": None,

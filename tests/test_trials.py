@@ -63,6 +63,8 @@ def test_form(form: str, tmp_path: Path) -> None:
     if calls is not None:
         seen = (facts.calls_auto_cast, facts.calls_scaler, facts.calls_decorate)
         assert seen == tuple(c in calls for c in ("auto_cast", "scaler", "decorate"))
+    fp32 = ("plain_fp32.py", "hapi_plain.py", "enable_flag_false.py")
+    assert facts.amp_in_effect == (form not in fp32)
     assert (own.time_label, own.memory_label) == (Label.modelled, Label.counted)
     assert own.batch_size == 16 and own.losses and own.memory_reserved_peak_bytes
     assert facts.loaders and all(x.tunable for x in facts.loaders)
@@ -327,6 +329,40 @@ def test_amp_by_argument_is_not_added_a_second_time(tmp_path: Path) -> None:
     m = trial(tmp_path, script, setting, arguments=("{amp_level}",), facts=own.facts, name="o1")
     assert m.outcome is Outcome.ok, (m.reason, m.log_tail)
     assert [x.value for x in m.loss_scales] == [1024.0]
+
+
+AMP_WORDS = {
+    "disabled": (
+        "opt = paddle.optimizer.AdamW(1e-3, parameters=net.parameters())\n"
+        "scaler = paddle.amp.GradScaler(enable=False)\n"
+        "net, opt = paddle.amp.decorate(net, opt, level='O1')\n"
+        "for x, y in loader:\n"
+        "    with paddle.amp.auto_cast(enable=False):\n"
+        "        loss = ce(net(x), y)\n"
+        "    scaler.scale(loss).backward(); scaler.step(opt); scaler.update(); opt.clear_grad()\n"
+    ),
+    "level O0": (
+        "opt = paddle.optimizer.AdamW(1e-3, parameters=net.parameters())\n"
+        "for x, y in loader:\n"
+        "    with paddle.amp.auto_cast(level='O0'):\n"
+        "        loss = ce(net(x), y)\n"
+        "    loss.backward(); opt.step(); opt.clear_grad()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", AMP_WORDS)
+def test_calls_that_switch_amp_off_are_no_amp_and_still_take_a_setting(
+    words: str, tmp_path: Path
+) -> None:
+    script = script_of(tmp_path, AMP_WORDS[words])
+    facts = facts_of(trial(tmp_path, script, name="own"))
+    assert not facts.amp_in_effect and facts.own_level is None
+    m = trial(tmp_path, script, replace(O2_FP16, batch_size=None), facts=facts, name="o2")
+    assert m.outcome is Outcome.ok, (m.reason, m.log_tail)
+    assert all(effect.effective for effect in m.effects) and m.effects
+    # One scaler and one decorate, the script's own or ours.
+    assert [x.value for x in m.loss_scales] == [O2_FP16.init_loss_scaling]
 
 
 def test_evaluation_in_between_is_no_training_sample(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ class AmpHooks:
         self.calls_scaler = False
         self.calls_decorate = False
         self.uses_hapi = False
+        self.enables_amp = False
+        """The script switches something of AMP on: calls with ``enable=False`` and those that
+        ``paddle.Model`` makes for an FP32 training are calls, but no AMP."""
         self.own_level: str | None = None
         self.own_dtype: str | None = None
         self.scalers: list[Any] = []
@@ -58,7 +61,8 @@ class AmpHooks:
         values = bound.arguments
         if not self.ours:
             self.calls_auto_cast = True
-            if own.get("enable"):
+            if own.get("enable") and own.get("level") != "O0":
+                self.enables_amp = True
                 self.own_level = str(own.get("level"))
                 self.own_dtype = str(own.get("dtype")).replace("paddle.", "")
             # A nested enable=False protects FP32 maths of the model and stays; an outer one is
@@ -107,6 +111,8 @@ class AmpHooks:
         values = bound.arguments
         if not self.ours:
             self.calls_decorate = True
+            # O1 and OD leave model and optimizer alone.
+            self.enables_amp |= values.get("level") == "O2"
             if session.patches("amp_level"):
                 session.applied("amp_level", setting.amp_level, values.get("level"))
                 if setting.amp_level is not Level.O2:
@@ -131,6 +137,7 @@ class AmpHooks:
             values = bound.arguments
             if not self.ours:
                 self.calls_scaler = True
+                self.enables_amp |= bool(values.get("enable"))
                 if session.patches("amp_level") and setting.amp_level is not None:
                     values["enable"] = self.wants_scaler()
                 for knob, name in (

@@ -385,6 +385,7 @@ class Meter:
             "calls_scaler": amp.calls_scaler,
             "calls_decorate": amp.calls_decorate,
             "uses_hapi": amp.uses_hapi,
+            "enables_amp": amp.enables_amp,
             "uses_to_static": self._uses_to_static,
             "own_level": amp.own_level,
             "own_dtype": amp.own_dtype,

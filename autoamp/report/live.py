@@ -118,7 +118,12 @@ class View:
             parts.append(facts.optimizer)
         if facts.own_level:
             parts.append(f"AMP {facts.own_level} {facts.own_dtype}")
-        elif facts.calls_auto_cast:
+        elif facts.amp_in_effect:
+            parts.append("GradScaler or decorate without auto_cast")
+        elif facts.uses_hapi:
+            # Its auto_cast and GradScaler calls are paddle.Model's own.
+            parts.append("no AMP in it: given to paddle.Model.prepare")
+        elif facts.calls_auto_cast or facts.calls_scaler:
             parts.append("AMP calls, switched off")
         else:
             parts.append("no AMP in it: added from outside")

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from autoamp.measurement import Label, Measurement, Outcome, Phase
+from autoamp.measurement import Label, Measurement, Outcome, Phase, ScriptFacts
 from autoamp.report.live import HEAD, View
 from autoamp.report.text import estimated_text
 from autoamp.settings import Dtype, Level, Setting
@@ -49,3 +49,23 @@ def test_a_measured_peak_has_nothing_beside_it() -> None:
 @pytest.mark.parametrize(("extra", "text"), [(0, ""), (3 * GIB, " +3.0 GiB m")])
 def test_estimated_text(extra: int, text: str) -> None:
     assert estimated_text(extra) == text
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (ScriptFacts(calls_auto_cast=True, uses_hapi=True, enables_amp=False), "Model.prepare"),
+        (ScriptFacts(calls_auto_cast=True, enables_amp=False), "AMP calls, switched off"),
+        (ScriptFacts(calls_scaler=True, enables_amp=False), "AMP calls, switched off"),
+        (ScriptFacts(enables_amp=False), "added from outside"),
+        (ScriptFacts(calls_decorate=True, enables_amp=True), "decorate without auto_cast"),
+        (
+            ScriptFacts(calls_auto_cast=True, own_level="O1", own_dtype="float16"),
+            "AMP O1 float16",
+        ),
+    ],
+)
+def test_what_the_script_has_of_amp(facts: ScriptFacts, words: str) -> None:
+    stream = io.StringIO()
+    View(Console(file=stream, width=250)).facts(facts, Measurement(outcome=Outcome.ok))
+    assert words in stream.getvalue()
