@@ -31,18 +31,15 @@ def search(
     *,
     clock: Callable[[], float],
     ratio_band: float | None = None,
-    throughput_band: float | None = None,
     stop: Callable[[], bool],
 ) -> Generator[Proposal, Measurement, Result]:
     """Ask for runs (``yield`` a Proposal, ``send`` its Measurement); returns the Result.
 
     ``clock`` gives the seconds used so far; ``ratio_band`` is the relative half-width of the
     virtual device's error for a ratio of times (None: uncalibrated); ``stop`` True ends the
-    search after the run at hand. ``throughput_band`` belongs to single modelled throughputs; no
-    decision rests on it. Raises ScriptError ``baseline-failed``, ``baseline-out-of-memory`` and
-    ``stopped-too-early``, and MachineError ``refused-precision``.
+    search after the run at hand. Raises ScriptError ``baseline-failed``,
+    ``baseline-out-of-memory`` and ``stopped-too-early``, and MachineError ``refused-precision``.
     """
-    del throughput_band
     # Refused precisions are an answer before the first run, not after it.
     allowed_precisions(machine, options)
     session = Session(machine, options, clock=clock, ratio_band=ratio_band, stop=stop)
