@@ -111,7 +111,7 @@ def match_nvml(name: str, memory_total_bytes: int | None) -> GpuModel | None:
     ``SUPER``, ``Laptop`` or ``D`` too many is another GPU), and so must the board (SXM, PCIe)
     where the name says it; then the memory decides, within NVML_TOLERANCE.
     """
-    name = re.sub(r"\s*MIG \d+g\.\d+gb.*$", "", name)
+    name = re.sub(r"\s*\bMIG \d.*$", "", name)
     candidates = [m for m in models() if m.nvml_name == name] or _by_words(name)
     size = memory_total_bytes if memory_total_bytes is not None else _size_in(name)
     if size is not None:

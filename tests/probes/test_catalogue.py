@@ -225,3 +225,9 @@ def test_the_file_has_no_column_that_is_not_read() -> None:
     rows = list(csv.DictReader(text.splitlines()))
     assert len(rows) == len(catalogue.models())
     assert all(None not in row and None not in row.values() for row in rows)
+
+
+@pytest.mark.parametrize("shape", ["1g.10gb", "1g.10gb+me", "1c.3g.40gb", "3g.40gb+gfx"])
+def test_an_instances_shape_is_no_part_of_the_model(shape: str) -> None:
+    found = catalogue.match_nvml(f"NVIDIA A100-SXM4-80GB MIG {shape}", None)
+    assert found is not None and found.alias == "a100-80gb"
