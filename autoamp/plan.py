@@ -7,23 +7,15 @@ from typing import Protocol
 
 from autoamp import __version__
 from autoamp.errors import AutoampError, MismatchError, StorageError, UsageError
+from autoamp.opening import Prepared, prepare
 from autoamp.probes import choice
 from autoamp.probes.device_spec import parse_device
 from autoamp.probes.facts import DeviceKind
+from autoamp.request import Interrupted, Request, Stops
 from autoamp.script_watch import ScriptWatch
 from autoamp.shared_runs import SharedRuns
 from autoamp.studies import plan_table
-from autoamp.tune import (
-    Interrupted,
-    PartOfPlan,
-    Prepared,
-    Request,
-    Stops,
-    Tuned,
-    View,
-    prepare,
-    tune,
-)
+from autoamp.tune import PartOfPlan, Tuned, View, tune
 from autoamp.virtual import calibration
 
 OF_THE_PLAN = (UsageError, StorageError, MismatchError)

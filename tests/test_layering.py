@@ -56,23 +56,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     "autoamp.full_run": LAUNCHING
     | {"autoamp.collect", "autoamp.played", "autoamp.probes", "autoamp.studies"}
     | {"autoamp.virtual"},
-    "autoamp.tune": LAUNCHING
-    | {
-        "autoamp.collect",
-        "autoamp.played",
-        "autoamp.script_source",
-        "autoamp.script_watch",
-        "autoamp.shared_runs",
-        "autoamp.probes",
-        "autoamp.studies",
-        "autoamp.virtual",
-    }
-    | {"msgspec"},
+    "autoamp.request": CONTRACT | {"autoamp.launch", "autoamp.studies.proposal"},
+    "autoamp.outputs": CONTRACT | {"autoamp.request", "autoamp.studies"},
+    "autoamp.opening": CONTRACT
+    | {"autoamp.request", "autoamp.played"}
+    | {"autoamp.probes", "autoamp.studies", "autoamp.virtual", "msgspec"},
+    "autoamp.runner": LAUNCHING
+    | {"autoamp.collect", "autoamp.played", "autoamp.request", "autoamp.script_source"}
+    | {"autoamp.script_watch", "autoamp.shared_runs"}
+    | {"autoamp.probes", "autoamp.studies.proposal", "autoamp.virtual"},
+    "autoamp.tune": CONTRACT
+    | {"autoamp.opening", "autoamp.outputs", "autoamp.request", "autoamp.runner"}
+    | {"autoamp.script_watch", "autoamp.shared_runs"}
+    | {"autoamp.probes", "autoamp.studies", "autoamp.virtual"},
     "autoamp.shared_runs": CONTRACT,
     "autoamp.played": CONTRACT | {"autoamp.probes", "autoamp.virtual"},
     "autoamp.script_watch": CONTRACT | {"autoamp.studies"},
     "autoamp.plan": CONTRACT
-    | {"autoamp.tune", "autoamp.shared_runs", "autoamp.script_watch"}
+    | {"autoamp.tune", "autoamp.opening", "autoamp.request"}
+    | {"autoamp.shared_runs", "autoamp.script_watch"}
     | {"autoamp.probes", "autoamp.studies", "autoamp.virtual"},
     "autoamp.cli": FRONT,
     "autoamp.report": FRONT,
@@ -81,6 +83,8 @@ NEVER = {
     "autoamp.cli": {"autoamp.child"},
     "autoamp.report": {"autoamp.child"},
     "autoamp.tune": {"autoamp.child"},
+    "autoamp.opening": {"autoamp.child", "autoamp.launch", "autoamp.runner"},
+    "autoamp.runner": {"autoamp.child", "autoamp.studies.phases", "autoamp.studies.store"},
     "autoamp.studies": {
         "autoamp.launch",
         "autoamp.process",

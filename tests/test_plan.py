@@ -13,11 +13,13 @@ from simulated_device import Simulated, drive, virtual
 from autoamp import errors
 from autoamp import plan as plans
 from autoamp.launch import Target
+from autoamp.opening import Prepared
+from autoamp.request import Interrupted, Request, Stops
 from autoamp.studies import plan_table, recommend
 from autoamp.studies.proposal import Options
 from autoamp.studies.records import Study
 from autoamp.studies.script_identity import identify
-from autoamp.tune import Interrupted, Prepared, Request, Stops, Tuned
+from autoamp.tune import Tuned
 
 
 def autoamp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -277,7 +279,9 @@ class TestPlanned:
         listed = json.loads(autoamp(folder, "studies", "list", "--json").stdout)
         listed = listed["studies"] if isinstance(listed, dict) else listed
         assert len(listed) == 3
-        assert "samples/s modelled" in done.stdout and "fastest by the model" in done.stdout
+        assert "samples/s modelled" in done.stdout
+        # Nine trials do not end the climb of so small a script.
+        assert "no fastest GPU is named" in done.stdout
         assert table["rows"][1]["recipe"] in done.stdout
 
     def test_the_folder_holds_nothing_but_the_history(

@@ -66,10 +66,10 @@ def plan(
     from autoamp.plan import plan
     from autoamp.report import live
     from autoamp.report import plan as report
+    from autoamp.request import Interrupted, Request
     from autoamp.settings import Level
     from autoamp.studies import plan_table, storage_url
     from autoamp.studies.proposal import Options
-    from autoamp.tune import Interrupted, Request
 
     if not device:
         raise errors.UsageError(

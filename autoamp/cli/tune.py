@@ -12,8 +12,8 @@ from autoamp import errors
 
 if TYPE_CHECKING:
     from autoamp.report.live import View
+    from autoamp.request import Stops
     from autoamp.settings import Dtype
-    from autoamp.tune import Stops
 
 FLAGS = ("--keep-batch", "--dry-run", "--allow-unsupported", "--yes", "-y", "--json", "--help")
 """Options without a value; ``main`` needs them to find where the script begins."""
@@ -121,9 +121,10 @@ def tune(
     from autoamp.cli import script as cli_script
     from autoamp.report import live
     from autoamp.report import recommendation as report
+    from autoamp.request import Interrupted, Request
     from autoamp.settings import Level
     from autoamp.studies.proposal import Options
-    from autoamp.tune import Interrupted, Request, describe_plan, tune
+    from autoamp.tune import describe_plan, tune
 
     if objective != "throughput":
         raise errors.UsageError(
@@ -180,7 +181,7 @@ def stop_on_signals(view: "View") -> Iterator["Stops"]:
     """Ctrl-C once ends after the trial at hand, twice at once; so do SIGTERM and SIGHUP."""
     import signal
 
-    from autoamp.tune import Stops
+    from autoamp.request import Stops
 
     stops = Stops()
 

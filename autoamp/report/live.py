@@ -21,13 +21,13 @@ from autoamp.report.text import (
     scale_text,
     seconds_text,
 )
+from autoamp.request import Request
 from autoamp.settings import Level
 from autoamp.studies import storage_url
 from autoamp.studies.plan_table import PlanRow
 from autoamp.studies.prior import prior_of
 from autoamp.studies.proposal import NUMERICS_FULL, Proposal
 from autoamp.studies.records import Study
-from autoamp.tune import Request
 
 REFRESH_PER_S = 4
 

@@ -138,7 +138,7 @@ def _leader(timed: list[tuple[float, PlanRow]]) -> str:
             f"{', '.join(short)} (more --trials or --timeout)"
         )
     rate, first = max(timed, key=lambda pair: pair[0])
-    least = rate * (1 - first.band.throughput)
+    least = rate / (1 + first.band.throughput)
     near = [
         row.device
         for value, row in timed

@@ -1,4 +1,4 @@
-"""A machine that drifts keeps its study, and what changed is said."""
+"""Opening a study: a machine that drifts keeps it, and what changed is said."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from simulated_device import machine as simulated
 
-from autoamp import tune
+from autoamp import opening
 from autoamp.launch import Target
 from autoamp.probes.facts import Machine, NvmlGpu
+from autoamp.request import Request
 from autoamp.studies.proposal import Options
 from autoamp.studies.script_identity import identify
 from autoamp.studies.store import open_store
@@ -25,10 +26,10 @@ def t4(driver: str = "550.54", power_limit_w: float = 70.0) -> Machine:
 
 
 @pytest.fixture
-def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tune.Request:
+def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("pass\n")
-    return tune.Request(
+    return Request(
         target=Target(
             entry="train.py", is_module=False, arguments=(), python="python", cwd=str(tmp_path)
         ),
@@ -43,21 +44,19 @@ def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tune.Request:
     )
 
 
-def prepared(request: tune.Request, machine: Machine) -> tune.Prepared:
+def prepared(request: Request, machine: Machine) -> opening.Prepared:
     script = identify("train.py", is_module=False, arguments=(), cwd=request.target.cwd)
-    return tune.Prepared(
-        machine=machine, script=script, ratio_band=None, band_note=""
-    )
+    return opening.Prepared(machine=machine, script=script, ratio_band=None, band_note="")
 
 
-def test_drift_is_said_and_the_study_continues(request_: tune.Request) -> None:
+def test_drift_is_said_and_the_study_continues(request_: Request) -> None:
     with open_store(request_.storage) as store:
-        first = tune.open_study(store, request_, prepared(request_, t4()))
-        again = tune.open_study(store, request_, prepared(request_, t4()))
+        first = opening.open_study(store, request_, prepared(request_, t4()))
+        again = opening.open_study(store, request_, prepared(request_, t4()))
         later = t4(driver="550.90", power_limit_w=60.0)
-        drifted = tune.open_study(store, request_, prepared(request_, later))
+        drifted = opening.open_study(store, request_, prepared(request_, later))
         named = replace(request_, study=first.study.name)
-        asked_for = tune.open_study(store, named, prepared(request_, later))
+        asked_for = opening.open_study(store, named, prepared(request_, later))
     assert first.new and first.notes == ()
     assert (again.new, again.notes) == (False, ())
     assert drifted.study.name == first.study.name and not drifted.new
@@ -69,7 +68,7 @@ def test_drift_is_said_and_the_study_continues(request_: tune.Request) -> None:
 
 
 @pytest.mark.parametrize("options", ["{}", "[]", '{"conditions": {"hostname": 3}}'])
-def test_a_study_without_conditions_has_no_drift(request_: tune.Request, options: str) -> None:
+def test_a_study_without_conditions_has_no_drift(request_: Request, options: str) -> None:
     with open_store(request_.storage) as store:
-        opened = tune.open_study(store, request_, prepared(request_, t4()))
-    assert tune.drifted(replace(opened.study, options_json=options), t4(driver="1.0")) == ()
+        opened = opening.open_study(store, request_, prepared(request_, t4()))
+    assert opening.drifted(replace(opened.study, options_json=options), t4(driver="1.0")) == ()
