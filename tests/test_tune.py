@@ -237,6 +237,7 @@ def test_a_batch_that_does_not_fit_is_halved(tmp_path: Path) -> None:
         "    optimizer.clear_grad()\n"
     )
     words = ("--trials", "7", "--confirm", "1", "--device", "virtual:t4,memory=760MiB")
+    words += ("--headroom", "1%")
     early = autoamp(tmp_path, "tune", *words, "--timeout", "1s", "wide.py")
     assert early.returncode == 4 and "[stopped-too-early]" in early.stderr, early.stderr
     assert "out_of_memory" in early.stderr and "Traceback" not in early.stderr
