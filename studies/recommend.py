@@ -161,7 +161,7 @@ def measured(
 
 
 def _loader_caveats(result: Result) -> tuple[str, ...]:
-    found = loader_caveat(result.best.first, result.fp32)
+    found = loader_caveat(result.best.first, result.fp32, keeps_fp32=result.verdict == "keep_fp32")
     return () if found is None else (found,)
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from simulated_device import Simulated, drive, virtual
 
 from autoamp import errors
 from autoamp import plan as plans
+from autoamp.cli.main import main
 from autoamp.launch import Target
 from autoamp.opening import Prepared
 from autoamp.request import Interrupted, Request, Stops
@@ -213,6 +215,40 @@ def test_labels_are_those_of_the_rows(run_plan: Any) -> None:
     planned, _ = run_plan({A: None})
     assert {"counted", "modelled", "emulated"} <= set(planned.table.labels)
     assert set(planned.table.labels) <= set(recommend.LABELS)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        ({}, 0),
+        ({"interrupted": True}, errors.EXIT_INTERRUPTED),
+        ({"error": errors.MismatchError("boom", slug="any")}, errors.EXIT_MISMATCH),
+    ],
+    ids=["to the end", "Ctrl-C twice", "error"],
+)
+def test_rows_are_printed_before_the_exit_code(
+    ending: dict[str, Any],
+    code: int,
+    as_json: bool,
+    run_plan: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended = replace(run_plan({A: None})[0], **ending)
+    monkeypatch.setattr(plans, "plan", lambda *rest: ended)
+    words = ["--json"] if as_json else []
+    script = str(tmp_path / "train.py")
+    monkeypatch.setattr(sys, "argv", ["autoamp", "plan", "--device", A, *words, script])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert (caught.value.code or 0) == code
+    said = capsys.readouterr()
+    assert A in said.out
+    if as_json:
+        assert json.loads(said.out)["rows"][0]["device"] == A
+    assert ("boom [any]" in said.err) == ("error" in ending)
 
 
 @pytest.fixture(scope="module")

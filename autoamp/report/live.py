@@ -44,6 +44,8 @@ class View:
         self._trials = 0
         self._counted = 0
         self._wanted = 0
+        self._times_in_full = False
+        """Planning mode does not run this script: its full runs carry the times."""
         self._head_shown = False
         self._device = ""
         self._started = time.monotonic()
@@ -79,6 +81,7 @@ class View:
         self._wanted = request.options.trials
         self._trials = self._counted = 0
         self._baseline = self._best = None
+        self._times_in_full = False
         if self._compact:
             return
         state = "new" if new else "continued"
@@ -145,7 +148,9 @@ class View:
         if proposal.counted:
             self._counted += 1
         rate = measurement.throughput_samples_per_s
-        timed = measurement.ok and rate is not None and proposal.numerics != NUMERICS_FULL
+        if proposal.phase is Phase.baseline and proposal.numerics == NUMERICS_FULL:
+            self._times_in_full = True
+        timed = self._is_timed(proposal, measurement)
         if timed and rate is not None:
             fp32 = proposal.phase is Phase.baseline and proposal.setting.amp_level is Level.O0
             plain = measurement.facts is None or not measurement.facts.own_level
@@ -161,13 +166,18 @@ class View:
             self.say(HEAD)
         self.say(self._row(number, proposal, measurement, replayed))
 
+    def _is_timed(self, proposal: Proposal, measurement: Measurement) -> bool:
+        """A failed trial carries no value, and one that looks at numbers none to compare."""
+        if not measurement.ok or measurement.throughput_samples_per_s is None:
+            return False
+        return proposal.numerics != NUMERICS_FULL or self._times_in_full
+
     def _row(
         self, number: int, proposal: Proposal, measurement: Measurement, replayed: bool
     ) -> str:
         setting = proposal.setting
         rate = measurement.throughput_samples_per_s
-        # A failed trial carries no value.
-        timed = measurement.ok and proposal.numerics != NUMERICS_FULL and rate is not None
+        timed = self._is_timed(proposal, measurement)
         modelled = measurement.time_label is Label.modelled
         ratio = (
             ratio_text(rate / self._baseline) + (" m" if modelled else "")

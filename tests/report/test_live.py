@@ -46,6 +46,24 @@ def test_a_measured_peak_has_nothing_beside_it() -> None:
     assert "10.0 GiB +" not in shown() and "10.0 GiB" in shown()
 
 
+@pytest.mark.parametrize("baseline", ["planning", "full"])
+def test_full_runs_show_a_rate_only_where_the_baseline_had_to_be_one(baseline: str) -> None:
+    stream = io.StringIO()
+    view = View(Console(file=stream, width=250))
+    fp32, amp = Setting(batch_size=32), Setting(amp_level=Level.O1, dtype=Dtype.float16)
+    for number, (phase, setting, numerics, rate) in enumerate(
+        [
+            (Phase.baseline, fp32, baseline, 111.0),
+            (Phase.numerics, amp, "full", 222.0),
+        ]
+    ):
+        proposal = Proposal(phase=phase, setting=setting, numerics=numerics)
+        measurement = Measurement(outcome=Outcome.ok, throughput_samples_per_s=rate)
+        view.trial_finished(number, proposal, measurement, replayed=False)
+    text = stream.getvalue()
+    assert "111" in text and ("222" in text) == (baseline == "full")
+
+
 @pytest.mark.parametrize(("extra", "text"), [(0, ""), (3 * GIB, " +3.0 GiB m")])
 def test_estimated_text(extra: int, text: str) -> None:
     assert estimated_text(extra) == text
