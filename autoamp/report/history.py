@@ -200,7 +200,7 @@ def cut(text: str, width: int, *, keep_end: bool = False) -> str:
     return "…" + text if keep_end else text + "…"
 
 
-def _trial_line(trial: Trial, base: float | None, *, timed: bool) -> tuple[str, ...]:
+def _trial_line(trial: Trial, base: float | None, *, timed: bool = True) -> tuple[str, ...]:
     """``timed``: the run was made for its speed, and not to look at numbers."""
     m, s = trial.measurement, trial.setting
     value = m.throughput_samples_per_s if m is not None and m.ok and timed else None
