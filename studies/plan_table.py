@@ -123,9 +123,9 @@ def finished_row(
 def climb_cut_short(result: Result) -> str | None:
     """Why the recommended precision may be faster at a batch nobody tried; None if its climb
     ended by itself, or the batch cannot be changed."""
-    if not result.space.batch_free:
-        return None
     best = result.best.setting
+    if not result.space.batch_free or best.batch_size == result.space.largest_batch:
+        return None
     climbs = result.ceilings
     if not best.is_as_written:
         climbs = tuple(c for c in climbs if c.recipe == recipe(best))

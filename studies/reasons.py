@@ -321,6 +321,7 @@ def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
         and climbed.why in (OUT_OF_TRIALS, NOT_CLIMBED)
         and climbed.smallest_failing is None
         and best.setting.batch_size == climbed.largest_fitting
+        and best.setting.batch_size != s.space.largest_batch
     ):
         out.append(
             f"batch {best.setting.batch_size} is the largest that was tried in this precision, "

@@ -73,6 +73,11 @@ class Space:
     caveats: tuple[str, ...] = ()
 
     @property
+    def largest_batch(self) -> int | None:
+        """No larger one would be run, with any number of trials."""
+        return max(self.batches) if self.batches else self.max_batch
+
+    @property
     def mixed(self) -> tuple[Precision, ...]:
         return tuple(p for p in self.precisions if p.is_mixed)
 

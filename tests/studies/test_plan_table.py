@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from simulated_device import PASCAL, Finished, Simulated, drive, machine, virtual
+from simulated_device import GIB, PASCAL, Finished, Simulated, drive, machine, virtual
 
 from autoamp.measurement import Outcome
 from autoamp.probes.facts import DeviceKind
 from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies import plan_table, recommend
+from autoamp.studies.ceilings import OUT_OF_TRIALS
 from autoamp.studies.phases import Options, Proposal
 from autoamp.studies.score import NUMERIC_OUTCOMES
 from autoamp.studies.script_identity import ScriptIdentity
@@ -215,6 +216,21 @@ def test_a_climb_that_was_cut_short_is_a_key_of_the_row() -> None:
     assert row_of(drive(ended, EVERYTHING, Options(trials=40))).climb_cut_short is None
     kept = row_of(drive(simulated, EVERYTHING, Options(trials=6, keep_batch=True)))
     assert kept.climb_cut_short is None
+
+
+@pytest.mark.parametrize(("length", "short"), [(2048, True), (512, False)])
+def test_at_the_largest_batch_there_is_no_trial_is_missing(length: int, short: bool) -> None:
+    """The same seven trials end at batch 128; with 512 samples no larger one is allowed."""
+    simulated = Simulated(
+        virtual=True, overhead_s=1.0, dataset_length=length, own_batch=16, capacity=200 * GIB
+    )
+    done = drive(simulated, EVERYTHING, Options(trials=7))
+    row = row_of(done)
+    assert row.batch_size == 128
+    climbed = next(c for c in done.result.ceilings if c.largest_fitting == 128)
+    assert climbed.why == OUT_OF_TRIALS
+    assert (row.climb_cut_short is not None) == short
+    assert any("more --trials" in caveat for caveat in row.caveats) == short
 
 
 def test_the_json_names_every_null() -> None:
