@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from autoamp.child import loader_queue
 from autoamp.child.call_site import call_site
 from autoamp.child.patching import bind, wrap_method
 
@@ -36,6 +37,7 @@ class LoaderHooks:
         self._steps_since_start = 0
         self.restarts = 0
         self.restarting = True
+        self._fills = True
 
     def install(self) -> None:
         paddle = self._session.paddle
@@ -142,6 +144,8 @@ class LoaderHooks:
             finally:
                 self._inside_next = False
             self.wait_s += time.perf_counter() - start
+            if self._fills and self._session.meter.wants_full_queue():
+                self._fill(iterator)
             loader = getattr(iterator, "_autoamp_loader", None)
             if loader is not None:
                 self._iterators[id(loader)] = weakref.ref(iterator)
@@ -156,6 +160,15 @@ class LoaderHooks:
             return batch
 
         return __next__
+
+    def _fill(self, iterator: Any) -> None:
+        virtual = self._session.device.virtual
+        current = getattr(iterator, "_autoamp_next", None) or iterator
+        try:
+            self._fills = loader_queue.fill(current, virtual.live_bytes)
+        except Exception as error:
+            self._fills = False
+            self._session.events.fault("loader queue", error)
 
     def _next_or_restart(self, iterator: Any, original: Callable[..., Any]) -> Any:
         """The next batch; a dataset that ends before the wanted steps starts over."""

@@ -265,6 +265,18 @@ class Meter:
         virtual = self._session.plan.virtual
         return virtual is None or virtual.numerics
 
+    def wants_full_queue(self) -> bool:
+        """True where counted memory needs the loader's queue filled before the step.
+
+        In planning mode each step does, and costs no more than the batches: then the pool sees
+        allocations in the same order every time. With full numerics once is enough for the peak
+        of live tensors, and the loader works beside the other steps.
+        """
+        session, plan = self._session, self._session.plan
+        if session.device.virtual is None or not session.is_trial or self._ended:
+            return False
+        return not self._computes() or self.steps == plan.warmup_steps - 1
+
     def _after(self, optimizer: Any) -> None:
         if id(optimizer) != self._primary or self._ended:
             return

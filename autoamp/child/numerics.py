@@ -1,5 +1,6 @@
 """What the numbers did: operators by dtype, zero gradients, gradient exponents, overflow."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from autoamp.child.patching import parameters_of
@@ -11,6 +12,7 @@ FLOAT16_MAX = 65504.0
 """Largest finite float16 (IEEE 754 binary16)."""
 SAMPLE_ELEMENTS = 1_000_000
 """Gradient elements read per parameter: enough for a histogram, bounded for large models."""
+PIECE_ELEMENTS = 128 * 1024
 
 
 class Numerics:
@@ -61,7 +63,7 @@ class Numerics:
             if grad is None or not grad.is_dense():
                 continue
             with paddle.no_grad():
-                zeros += int((grad == 0).astype("int64").sum().item())
+                zeros += sum(int((x == 0).astype("int32").sum().item()) for x in _pieces(grad))
             elements += int(grad.size)
         return zeros / elements if elements else None
 
@@ -154,6 +156,17 @@ class Numerics:
             "overflow_ops": overflow,
             "overflow_ops_reason": reason,
         }
+
+
+def _pieces(tensor: Any) -> Iterator[Any]:
+    """Slices of at most about ``PIECE_ELEMENTS``: what is made of them must not show in a peak."""
+    rows = int(tensor.shape[0]) if tensor.ndim else 1
+    step = max(1, PIECE_ELEMENTS * rows // max(1, int(tensor.size)))
+    if step >= rows:
+        yield tensor
+        return
+    for start in range(0, rows, step):
+        yield tensor[start : start + step]
 
 
 # Kernel names and the older names that AMP lists go by (paddle/fluid op compat table); unknown

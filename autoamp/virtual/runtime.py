@@ -204,6 +204,12 @@ def allocated_peak_bytes() -> int:
     return seen or reserved_peak_bytes()
 
 
+def live_bytes() -> int:
+    """Bytes in live tensors now; on Paddle 2.6 what the allocator holds."""
+    seen = int(_core().device_memory_stat_current_value("Allocated", 0))
+    return seen or _library().count("used_bytes")
+
+
 def reserved_peak_bytes() -> int:
     """Peak of the bytes that Paddle's allocator held from the device (counted)."""
     return int(_library().count("peak_bytes"))
