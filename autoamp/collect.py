@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +32,11 @@ LAST_STEPS_SKIPPED = 8
 # Paddle's texts for device memory, by release: cuda_allocator.cc, custom_allocator.cc and
 # malloc of the CPU build. The exception's type changed over time, the text did not.
 OOM_TEXTS = ("ResourceExhausted", "Out of memory error on", "Fail to alloc memory")
+# How Paddle's messages begin ("(Unimplemented) ...", "InvalidArgumentError: ...") and what stands
+# behind or below them: enforce.h and the operators' entry code.
+_PADDLE = re.compile(r"\([A-Z][A-Za-z]+\) |[A-Z][A-Za-z]+Error: ")
+_PLACE = re.compile(r"\s*\(at [^()]+:\d+\)$")
+_OPERATOR = re.compile(r"\[operator <.*> error\]")
 UNSUPPORTED_TEXTS = (
     "is not registered",
     "not support",
@@ -38,6 +44,8 @@ UNSUPPORTED_TEXTS = (
     "Unimplemented",
     "refused in planning mode",
 )
+DEVICE_TEXTS = ("vgpu", "/autoamp/virtual/csrc/")
+"""What names the virtual device in a message: its name, or the plug-in's source."""
 
 
 @dataclass
@@ -552,8 +560,8 @@ def _failed(ended: Ended, processes: list[Process], m: Measurement) -> tuple[Out
     if raised:
         last = raised[-1]
         text = last["message"]
-        summary = f"{last['type']}: {_last_line(text)}" if text else str(last["type"])
-        if any(t in text for t in UNSUPPORTED_TEXTS) and "vgpu" in text:
+        summary = f"{last['type']}: {said(text)}" if text else str(last["type"])
+        if any(x in text for x in DEVICE_TEXTS) and any(t in text for t in UNSUPPORTED_TEXTS):
             return Outcome.unsupported_on_device, summary
         return Outcome.crashed, summary
     if ended.exit.signal is not None:
@@ -571,9 +579,24 @@ def _oom_line(text: str) -> str:
     return "see the log"
 
 
+def _spoken(text: str) -> list[str]:
+    lines = [_PLACE.sub("", line.strip()).strip() for line in text.splitlines()]
+    return [x for x in lines if x and not _OPERATOR.fullmatch(x)]
+
+
 def _last_line(text: str) -> str:
-    lines = [x.strip() for x in text.splitlines() if x.strip()]
+    lines = _spoken(text)
     return lines[-1][:300] if lines else ""
+
+
+def said(message: str) -> str:
+    """What an exception says: its last line, or Paddle's sentence and hint without what stands
+    around them (C++ frames before; source line and operator's name after)."""
+    lines = _spoken(message)
+    starts = [i for i, x in enumerate(lines) if _PADDLE.match(x)]
+    if not starts:
+        return lines[-1][:300] if lines else ""
+    return " ".join(lines[starts[-1] :])[:300]
 
 
 def _last_sign(main: Process, otherwise: str) -> str:

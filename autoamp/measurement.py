@@ -27,6 +27,10 @@ class Outcome(str, Enum):
     def __str__(self) -> str:
         return self.value
 
+    def __format__(self, spec: str) -> str:
+        """In sentences and tables it reads as words; ``str`` is what files and history store."""
+        return format(self.value.replace("_", " "), spec)
+
 
 class Phase(str, Enum):
     """What a trial is run for."""

@@ -257,6 +257,44 @@ CASES: dict[str, tuple[dict[str, Any], Outcome, str]] = {
         Outcome.crashed,
         "ValueError: x",
     ),
+    "refused by the plug-in": (
+        {
+            "events": [
+                PADDLE,
+                {
+                    "kind": "exception",
+                    "type": "NotImplementedError",
+                    "message": "(Unimplemented) the kernel 'check_finite_and_unscale' was given a "
+                    "sparse gradient. (at /x/autoamp/virtual/csrc/paddle_api.h:48)\n"
+                    "  [operator < check_finite_and_unscale > error]",
+                    "traceback": "",
+                },
+            ],
+            "ended": exit_of(1),
+            "virtual": True,
+        },
+        Outcome.unsupported_on_device,
+        "NotImplementedError: (Unimplemented) the kernel 'check_finite_and_unscale' was given a "
+        "sparse gradient.",
+    ),
+    "unimplemented by Paddle itself": (
+        {
+            "events": [
+                PADDLE,
+                {
+                    "kind": "exception",
+                    "type": "NotImplementedError",
+                    "message": "(Unimplemented) embedding input only support int32 and int64, but "
+                    "get float32 (at /paddle/paddle/phi/kernels/cpu/embedding_kernel.cc:112)\n",
+                    "traceback": "",
+                },
+            ],
+            "ended": exit_of(1),
+            "virtual": True,
+        },
+        Outcome.crashed,
+        "but get float32",
+    ),
     "crash in C++": (
         {"events": [PADDLE], "ended": exit_of(None, 11)},
         Outcome.crashed,
@@ -498,3 +536,44 @@ def test_tf32_counts_only_if_read_back(
     assert (m.outcome is Outcome.ok) == effective
     assert (m.tf32_matmul, m.tf32_conv) == (seen["tf32_matmul"], seen["tf32_conv"])
     assert "tf32_why" not in seen or seen["tf32_why"] in found.seen
+
+
+SENTENCE = "In operator matmul, the [1] dimension of Input(X) must be equal to the [0] dimension."
+HINT = "[Hint: Expected K_lhs == K_rhs, but received K_lhs:3 != K_rhs:4.]"
+PLACE = " (at /paddle/paddle/phi/infermeta/binary.cc:3087)"
+FRAMES = (
+    "\n\n--------------------------------------\nC++ Traceback (most recent call last):\n"
+    "--------------------------------------\n0   paddle::pybind::eager_api_matmul(_object*)\n"
+    "\n----------------------\nError Message Summary:\n----------------------\n"
+)
+
+
+# Shapes of paddle 3.3.1 and 2.6.2: FLAGS_call_stack_level 1 and 2, with the operator's name
+# where the call came by the older way in.
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (
+            f"(InvalidArgument) {SENTENCE}\n  {HINT}{PLACE}\n",
+            f"(InvalidArgument) {SENTENCE} {HINT}",
+        ),
+        (
+            f"(InvalidArgument) {SENTENCE}\n  {HINT}{PLACE}\n  [operator < matmul_v2 > error]",
+            f"(InvalidArgument) {SENTENCE} {HINT}",
+        ),
+        (f"(External) {SENTENCE}{PLACE}\n", f"(External) {SENTENCE}"),
+        (
+            f"{FRAMES}InvalidArgumentError: {SENTENCE}\n  {HINT}{PLACE}\n",
+            f"InvalidArgumentError: {SENTENCE} {HINT}",
+        ),
+        (
+            f"{FRAMES}UnimplementedError: {SENTENCE}{PLACE}\n  [operator < matmul_v2 > error]",
+            f"UnimplementedError: {SENTENCE}",
+        ),
+        ("not Paddle's\nthe last line", "the last line"),
+        ("the batch (at least 4) is too small", "the batch (at least 4) is too small"),
+        ("", ""),
+    ],
+)
+def test_what_an_exception_says(message: str, text: str) -> None:
+    assert collect.said(message) == text

@@ -1,5 +1,7 @@
 """Derived values of a measurement: units, and no number where there is none."""
 
+import json
+
 import pytest
 
 from autoamp.measurement import Measurement, Outcome, Utilisation
@@ -26,3 +28,9 @@ def test_per_thousand_samples() -> None:
 def test_unknown_stays_unknown(found: Measurement) -> None:
     assert found.energy_j_per_1000_samples is None
     assert found.seconds_per_1000_samples is None
+
+
+def test_an_outcome_reads_as_words_and_is_stored_as_it_was() -> None:
+    assert f"{Outcome.unsupported_on_device}" == "unsupported on device"
+    assert str(Outcome.unsupported_on_device) == "unsupported_on_device"
+    assert json.dumps(Outcome.out_of_memory) == '"out_of_memory"'

@@ -192,7 +192,7 @@ class View:
             + (["no promote"] if setting.use_promote is False else [])
             + ([f"tf32 {setting.tf32}"] if setting.tf32 is not None and setting.is_mixed else [])
         )
-        outcome = str(measurement.outcome).replace("_", " ")
+        outcome = f"{measurement.outcome}"
         if measurement.outcome is not Outcome.ok and measurement.reason:
             outcome += f": {measurement.reason}"
         if replayed:

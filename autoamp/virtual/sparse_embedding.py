@@ -33,7 +33,7 @@ def install(paddle: Any) -> None:
                 f"the virtual device ({DEVICE_TYPE}) does not support sparse=True for an "
                 f"embedding whose weight AMP casts ({weight.dtype} to {out.dtype}, as at O2): "
                 "Paddle takes its sparse gradient for a dense one, on a GPU as well. Use "
-                "sparse=False, or O1."
+                "sparse=False, or O1 without a GradScaler (bfloat16)."
             )
         return out
 

@@ -68,7 +68,7 @@ def test_before_the_first_run_nothing_is_asked() -> None:
 
 
 def test_the_last_run_is_named() -> None:
-    with pytest.raises(ScriptError, match="out_of_memory") as caught:
+    with pytest.raises(ScriptError, match="ended out of memory: ") as caught:
         drive(Simulated(own_batch=512), stop_after=1)
     assert "as written" in caught.value.message
 

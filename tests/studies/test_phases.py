@@ -407,7 +407,7 @@ def test_a_baseline_that_fails_stops_tuning(outcome: Outcome) -> None:
             drive(Simulated(fails=fail), on)
         assert caught.value.slug == "baseline-failed"
         assert caught.value.exit_code == EXIT_SCRIPT
-        assert str(outcome) in caught.value.message
+        assert f"{outcome}" in caught.value.message
         assert "ppdet" in caught.value.message and "Traceback: boom" in caught.value.message
 
 

@@ -41,7 +41,7 @@ def test_only_ok_can_win_however_fast(outcome: Outcome) -> None:
     fast = replace(GOOD, outcome=outcome, reason="because", throughput_samples_per_s=1e9)
     stand = standing(fast, memory_limit_bytes=None)
     assert not stand.can_win
-    assert stand.reason is not None and "because" in stand.reason and str(outcome) in stand.reason
+    assert stand.reason is not None and "because" in stand.reason and f"{outcome}" in stand.reason
 
 
 def test_a_knob_without_effect_cannot_win() -> None:
