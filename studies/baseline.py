@@ -136,7 +136,7 @@ def _fp32(s: Session, setting: Setting) -> Steps:
     """FP32 of a script that uses AMP itself: at its own batch, or the largest that fits."""
     measurement = yield from s.run(Phase.baseline, setting, why="FP32 at the script's batch")
     own = setting
-    limit = s.space.memory_limit_bytes
+    limit = s.memory_limit_bytes
     while True:
         found = point(s.batch_of(setting), measurement, limit)
         # Beside a script that fits, FP32 at the same batch is the comparison wanted, headroom or

@@ -49,8 +49,11 @@ class Budget:
         """How many batch sizes the search looks at around the fastest."""
         return 8 if self.trials > MEDIUM else 5
 
-    def looks(self, left: int) -> int:
-        """Precisions beside FP32 to look at, at the script's batch; one trial is kept to climb."""
+    def looks(self, left: int, *, climbs: bool) -> int:
+        """Precisions beside FP32 to look at, at the script's batch; one trial is kept to climb,
+        where the batch may change."""
+        if not climbs:
+            return max(1, left)
         few = max(1, min(2, left - 1))
         return few if self.trials <= TINY else max(few, left - 3)
 

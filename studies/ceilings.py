@@ -252,6 +252,9 @@ def _predicted(curve: Curve) -> int | None:
 
 
 def _upwards(curve: Curve, low: Point, fitting: int) -> Step:
+    limit, need = curve.limit_bytes, low.memory_bytes
+    if limit is not None and need is not None and need >= limit:
+        return Step(batch=None, why=f"batch {low.batch} takes all the memory that may be used")
     predicted = _predicted(curve)
     # With room for three doublings and a line to trust, two steps are taken at once.
     far = predicted is not None and fitting >= 2 and predicted >= 8 * low.batch

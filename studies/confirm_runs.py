@@ -66,7 +66,7 @@ def confirm(s: Session, picks: Picks) -> Generator[Proposal, Measurement, bool]:
                 seed=s.options.seed + round_number,
                 why=f"round {round_number} of {s.options.confirm_pairs}",
             )
-            stand = standing(run, memory_limit_bytes=s.space.memory_limit_bytes)
+            stand = standing(run, memory_limit_bytes=s.memory_limit_bytes)
             if not stand.can_win and candidate.setting.key() != picks.reference.setting.key():
                 s.reject(candidate.setting, f"fresh run {round_number}: {stand.reason}")
     return any(c.setting.key() in s.rejected for c in members)
@@ -74,7 +74,7 @@ def confirm(s: Session, picks: Picks) -> Generator[Proposal, Measurement, bool]:
 
 def _confirm_virtual(s: Session, picks: Picks) -> Generator[Proposal, Measurement, bool]:
     """Memory once more for each pick, numerics once more (another seed) for each recipe."""
-    limit = s.space.memory_limit_bytes
+    limit = s.memory_limit_bytes
     failed = False
     for candidate in picks.all():
         run = yield from s.run(

@@ -33,7 +33,7 @@ def precisions_to_look_at(s: Session, budget: Budget) -> tuple[Precision, ...]:
     skipped."""
     every = s.space.reduced
     left = s.left - (budget.scan and any(p.dtype is Dtype.float16 for p in every))
-    chosen = _by_promise(s)[: budget.looks(left)]
+    chosen = _by_promise(s)[: budget.looks(left, climbs=s.space.batch_free)]
     for precision in every:
         if precision not in chosen:
             s.skipped.append(Skipped(what=precision.name, reason=_too_few(s, precision)))

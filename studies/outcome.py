@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autoamp.measurement import Phase
 from autoamp.settings import Setting
-from autoamp.studies import reasons
+from autoamp.studies import caveats, reasons
 from autoamp.studies.confirm import Interval
 from autoamp.studies.confirm_runs import at_fp32_batch
 from autoamp.studies.picking import Picks, choose, choose_at_own_batch, fresh_runs, ratio
@@ -70,7 +70,7 @@ def result_of(s: Session, picks: Picks, stopped: str | None) -> Result:
         why=why,
         default=default,
         default_reason=default_reason,
-        caveats=tuple(dict.fromkeys(s.caveats + reasons.caveats(s, best_choice, stopped))),
+        caveats=tuple(dict.fromkeys(s.caveats + caveats.caveats(s, best_choice, stopped))),
         stopped=stopped,
         as_written_setting=s.as_written_setting,
         script_batch=s.script_batch or s.space.own_batch,

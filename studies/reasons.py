@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from autoamp.measurement import Label, Measurement, OpCalls
-from autoamp.settings import Dtype, Level, Setting
-from autoamp.studies.ceilings import NOT_CLIMBED, OUT_OF_TRIALS
-from autoamp.studies.confirm import Interval, is_gain
+from autoamp.settings import Setting
+from autoamp.studies.causes import evidence, host_bound, slower_in_fp32
+from autoamp.studies.confirm import UNCALIBRATED_RATIO_BAND, Interval
 from autoamp.studies.prior import limits
-from autoamp.studies.proposal import Choice, recipe
-from autoamp.studies.score import standing
-from autoamp.studies.space import TF32
+from autoamp.studies.proposal import Choice
+from autoamp.studies.space import TF32, Precision
 
 if TYPE_CHECKING:
     from autoamp.studies.picking import Picks
     from autoamp.studies.session import Candidate, Session
 
-DATA_WAIT_SHARE = 0.3
-"""From here on waiting for data is named as the cause: no precision makes data arrive faster."""
-
-LAUNCH_BOUND_GROWTH = 1.7
-"""Twice the batch gives this much throughput: the step takes hardly longer, so the device idles
-between kernels."""
-
-FEW_LOW_CALLS = 0.2
-
 TF32_MEANS = (
     "matrix products and convolutions round their float32 inputs to 10 bits of mantissa; "
     "weights, memory and all other work stay float32"
 )
-
-FLOAT16_PROBLEMS = ("paddle-numpy-scaler",)
-"""Problems of the machine that bite whoever trains in float16, with autoamp or without."""
-
-TRUST_PROBLEMS = ("gpu-busy", "gpu-throttled", "gpu-low-memory")
-"""Problems of the machine that the numbers themselves may have suffered from."""
 
 
 def explain(
@@ -69,9 +51,15 @@ def explain(
             ratio = mixed.against_as_written
             kind = "best other mixed precision" if mixed.setting.is_mixed else "best other"
             why.append(f"{kind}: {mixed.setting.precision()}, {ratio_text(ratio)} its throughput")
+        if s.as_written is not None and not slower_in_fp32(s):
+            why += host_bound(s, s.as_written, "the script's own AMP")
+        why += _what_failed(s)
     else:
         headline, found = _keep_fp32(s, best, mixed, stopped)
         why.extend(found)
+        why += _faster_fp32_that_ties(s, best)
+    if verdict == "use" and best.setting.is_mixed:
+        why += _not_looked_at(s)
     why += _what_fp32_is(s)
     if verdict == "use":
         why += limits(s.prior, s.fp32, best.setting)
@@ -128,6 +116,8 @@ def _keep_fp32(
         why += _what_failed(s)
         tried = any(t.proposal.setting.is_reduced for t in s.trials)
         headline = f"{keep}: no {kind} {'worked here' if tried else 'was tried'}"
+        if tried and _only_lacks_headroom(s):
+            headline = f"{keep}: {kind} works, but leaves less than the headroom"
         if not why or not tried:
             why.append(s.spent or stopped or "the trials went to FP32")
     else:
@@ -191,70 +181,12 @@ def _share(part: float | None, whole: float | None) -> str:
     return f"{part / whole:.2f}x" if part and whole else "an unknown share of"
 
 
-def evidence(s: Session, mixed: Choice) -> list[str]:
-    """Why mixed precision brings little, from what the runs showed."""
-    out: list[str] = []
-    ratio = mixed.against_fp32
-    assert ratio is not None and s.fp32 is not None
-    if is_gain(ratio, min_gain=s.options.min_gain):
-        out.append(
-            f"it gains over FP32 with batch {s.batch_of(s.fp32_setting or Setting())}, and "
-            "so does FP32 with another batch"
-        )
-    elif ratio.ratio >= 1 + s.options.min_gain:
-        out.append("the gain is inside its own interval, so it may be none")
-    elif ratio.ratio >= 1:
-        out.append(f"the gain is below the least asked for ({s.options.min_gain:.0%}, --min-gain)")
-    wait = s.fp32.data_wait_share
-    # A virtual device's throughput leaves the loader out, so it cannot be the loader's doing.
-    measured = s.fp32.time_label is Label.measured
-    if wait is not None and wait >= DATA_WAIT_SHARE and measured:
-        out.append(f"data wait is {wait:.0%} of each step; try a larger num_workers")
-    device = s.machine.device
-    if device.tensor_core_generation == 0:
-        out.append(f"{device.name} has no Tensor Cores")
-    if launch_bound(s):
-        out.append(
-            "twice the batch takes hardly more time: the step is bound by kernel launches, not "
-            "by arithmetic"
-        )
-    out += limits(s.prior, s.fp32, mixed.setting)
-    busy = s.fp32.utilisation.gpu_percent
-    if busy is not None and busy < 50:
-        out.append(f"the GPU is busy only {busy:.0f} % of the time in FP32")
-    if not mixed.setting.is_mixed:
-        return out or ["too little of a step is float32 products for TF32 to shorten it"]
-    share = low_precision_share(mixed.first.op_calls)
-    if share is not None and share < FEW_LOW_CALLS:
-        out.append(f"only {share:.0%} of the operator calls ran in {mixed.setting.dtype}")
-    if not out:
-        out.append(
-            "no single cause was seen: casts between float32 and the 16-bit type cost what the "
-            "faster operators save"
-            if share is None
-            else f"{share:.0%} of the operator calls ran in {mixed.setting.dtype}, and casts cost "
-            "what they save"
-        )
-    return out
-
-
-def launch_bound(s: Session) -> bool:
-    """True if doubling FP32's batch nearly doubled its throughput at the script's batch."""
-    if s.fp32_setting is None:
-        return False
-    fitting = s.curve(s.fp32_setting).fitting
-    for low, high in pairwise(fitting):
-        if low.batch == s.batch_of(s.fp32_setting) and low.throughput and high.throughput:
-            growth = high.throughput / low.throughput
-            return growth >= LAUNCH_BOUND_GROWTH * (high.batch / low.batch) / 2
-    return False
-
-
-def low_precision_share(calls: tuple[OpCalls, ...]) -> float | None:
-    """Share of operator calls that ran in a 16-bit type; None without statistics."""
-    low = sum(c.float16 + c.bfloat16 for c in calls)
-    total = low + sum(c.float32 for c in calls)
-    return low / total if total else None
+def _not_looked_at(s: Session) -> list[str]:
+    """Precisions that nothing is known about."""
+    seen = {t.proposal.setting.arithmetic for t in s.trials}
+    unseen = [p for p in s.space.reduced if p.setting(None).arithmetic not in seen]
+    noted = {x.what: x.reason for x in s.skipped}
+    return [f"{p.name}: {noted.get(p.name, 'not tried')}" for p in unseen]
 
 
 def _what_failed(s: Session) -> list[str]:
@@ -271,6 +203,8 @@ def _what_failed(s: Session) -> list[str]:
                 out.append(f"{skipped.what}: {skipped.reason}")
         if p.setting(None).arithmetic not in seen and not any(x.what == p.name for x in s.skipped):
             out.append(f"{p.name}: not tried")
+        if without and not any(x.startswith(p.name) for x in out):
+            out += _ran_and_may_not_win(s, p)
     for check in s.drift.values():
         if check.passed is False:
             out.append(f"{check.setting.precision()}: {check.why}")
@@ -279,6 +213,27 @@ def _what_failed(s: Session) -> list[str]:
         if setting.is_reduced and key not in s.drift and not any(reason in x for x in out):
             out.append(f"{setting.precision()}: {reason}")
     return list(dict.fromkeys(out))
+
+
+def _ran_and_may_not_win(s: Session, precision: Precision) -> list[str]:
+    """Why a precision that ran is out of the running: at its smallest batch, the likeliest."""
+    points = [
+        (found.batch, found)
+        for base in s.recipes()
+        if precision.is_of(base)
+        for found in s.curve(base).failing
+    ]
+    if not points:
+        return []
+    batch, found = min(points, key=lambda x: x[0])
+    works = "works, but " if found.throughput else ""
+    return [f"{precision.setting(batch).describe()}: {works}{found.failed}"]
+
+
+def _only_lacks_headroom(s: Session) -> bool:
+    """True if something less exact than FP32 ran well and needs too much memory alone."""
+    reduced = [base for base in s.recipes() if base.is_reduced]
+    return any(p.for_memory and p.throughput for base in reduced for p in s.curve(base).failing)
 
 
 def why_this_one(s: Session, candidate: Candidate, picks: Picks, *, same_batch: bool) -> str:
@@ -295,7 +250,35 @@ def why_this_one(s: Session, candidate: Candidate, picks: Picks, *, same_batch: 
         return "the fastest setting that works, fits and trains"
     fastest = max(rivals, key=lambda c: c.throughput)
     ratio = fastest.throughput / candidate.throughput
+    if candidate.setting.is_as_written:
+        # What its author ran is kept in a tie, and is not therefore the safer precision.
+        return (
+            f"the script's own setting stays: {fastest.setting.describe()} is only {ratio:.2f}x, "
+            f"{_inside(s)}"
+        )
     return f"ties with {fastest.setting.describe()} ({ratio:.2f}x), and is the safer of the two"
+
+
+def _inside(s: Session) -> str:
+    """What a difference that is no gain is lost in."""
+    if not s.virtual:
+        return "no gain beyond what runs differ by"
+    band = UNCALIBRATED_RATIO_BAND if s.ratio_band is None else s.ratio_band
+    return f"inside the model's ±{band:.0%}"
+
+
+def _faster_fp32_that_ties(s: Session, best: Choice) -> list[str]:
+    """A larger batch that FP32 gained by, and not enough: the table shows it as faster."""
+    if best.setting.is_reduced or best.setting.is_as_written or s.fp32_setting is None:
+        return []
+    kept = s.candidate(best.setting, best.first)
+    found = [c for c in s.candidates() if not c.setting.is_reduced and not c.setting.is_as_written]
+    fastest = max(found, key=lambda c: c.throughput, default=kept)
+    ratio = fastest.throughput / kept.throughput
+    if ratio < 1 + s.options.min_gain or s.options.keep_batch:
+        return []
+    check = ": a tie; check it on the GPU" if s.virtual else ": a tie"
+    return [f"batch {s.batch_of(fastest.setting)} in FP32: {ratio:.2f}x, {_inside(s)}{check}"]
 
 
 def ratio_text(ratio: Interval) -> str:
@@ -303,66 +286,3 @@ def ratio_text(ratio: Interval) -> str:
     if ratio.low is None or ratio.high is None:
         return f"{ratio.ratio:.2f}x ({ratio.basis})"
     return f"{ratio.ratio:.2f}x ({ratio.low:.2f} to {ratio.high:.2f}, {ratio.basis})"
-
-
-def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
-    """What a reader must know before trusting the recommendation."""
-    out: list[str] = []
-    today = s.runs_today(best.setting)
-    if not best.confirmed and not today:
-        out.append("not confirmed: the recommended setting rests on a single run")
-    if stopped is not None:
-        out.append(f"the search did not run to its end: {stopped}")
-    if s.cut_short is not None:
-        out.append(f"fewer trials than asked for: {s.cut_short}")
-    climbed = s.ceilings.get(recipe(best.setting).key())
-    if (
-        climbed is not None
-        and climbed.why in (OUT_OF_TRIALS, NOT_CLIMBED)
-        and climbed.smallest_failing is None
-        and best.setting.batch_size == climbed.largest_fitting
-        and best.setting.batch_size != s.space.largest_batch
-    ):
-        out.append(
-            f"batch {best.setting.batch_size} is the largest that was tried in this precision, "
-            "not the largest that fits: more --trials may find a faster one"
-        )
-    stand = standing(best.first, memory_limit_bytes=s.space.memory_limit_bytes)
-    if not stand.can_win:
-        out.append(
-            f"kept although {stand.reason}: it is what runs today"
-            if today
-            else f"recommended although {stand.reason}"
-        )
-    check = s.drift.get(recipe(best.setting).key())
-    if best.setting.is_reduced:
-        if check is None:
-            out.append("the loss was not compared with FP32's")
-        elif check.passed is None:
-            out.append(f"loss drift: {check.why}")
-        if check is not None and check.own_batch_why is not None and s.virtual:
-            out.append(check.own_batch_why)
-    if s.virtual:
-        out.append(
-            "planned on a virtual device: check on the real one (autoamp tune there, or autoamp "
-            "run watches memory and the loss scale)"
-        )
-    if best.setting.amp_level is Level.O2 and s.facts.optimizer_has_master_weights is None:
-        out.append("whether the optimizer keeps master weights at O2 was not seen")
-    for problem in s.machine.problems:
-        float16 = best.setting.is_mixed and best.setting.dtype is Dtype.float16
-        if problem.slug in TRUST_PROBLEMS or (problem.slug in FLOAT16_PROBLEMS and float16):
-            out.append(f"{problem.sentence.rstrip('.')}: {problem.remedy}")
-    for measurement in (best.first, s.as_written):
-        if measurement is not None:
-            out.extend(_measurement_caveats(measurement))
-    return out
-
-
-def _measurement_caveats(measurement: Measurement) -> list[str]:
-    out = list(measurement.caveats)
-    if measurement.dataset_restarts:
-        count = measurement.dataset_restarts
-        times = "once" if count == 1 else f"{count} times"
-        out.append(f"the dataset is shorter than a trial: it was restarted {times}")
-    return out

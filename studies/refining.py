@@ -35,7 +35,7 @@ def search_below(s: Session, budget: Budget) -> Steps:
     if dimensions is None:
         return
     asker = Asker(dimensions, seed=s.options.seed)
-    limit = s.space.memory_limit_bytes
+    limit = s.memory_limit_bytes
     for setting in asker.grid:
         known = s.known(setting)
         if known is not None:

@@ -25,7 +25,7 @@ from autoamp.studies.proposal import (
     Trial,
     recipe,
 )
-from autoamp.studies.score import Risk, risk, standing
+from autoamp.studies.score import Risk, peak_memory_bytes, risk, standing
 from autoamp.studies.space import FP32, Precision, Space
 
 Runs = Generator[Proposal, Measurement, Measurement]
@@ -234,10 +234,32 @@ class Session:
         """The batch size the setting runs at; 1 where none can be seen."""
         return setting.batch_size or self.space.own_batch or 1
 
+    @property
+    def memory_limit_bytes(self) -> float | None:
+        """What a setting may need: capacity less the headroom, or as much as runs today where
+        that is more. Who leaves less already gains nothing by being refused what needs no more.
+        """
+        limit, today = self.space.memory_limit_bytes, self.memory_today_bytes
+        return limit if limit is None or today is None else max(limit, today)
+
+    @property
+    def memory_today_bytes(self) -> int | None:
+        """The highest peak of the script as it is; None where its own batch does not fit."""
+        peaks = [
+            peak
+            for t in self.trials
+            if t.measurement.ok
+            and t.proposal.numerics == self.mode
+            and not t.proposal.scan
+            and self.runs_today(t.proposal.setting)
+            and (peak := peak_memory_bytes(t.measurement)) is not None
+        ]
+        return max(peaks, default=None)
+
     def curve(self, setting: Setting) -> Curve:
         """All time and memory runs of the setting's recipe over the batch size."""
         wanted = recipe(setting)
-        limit = self.space.memory_limit_bytes
+        limit = self.memory_limit_bytes
         own = self.space.own_batch or 1
         points = []
         for (_, numerics), (ran, measurement) in self._plain.items():
@@ -322,7 +344,7 @@ class Session:
     def candidates(self) -> tuple[Candidate, ...]:
         """Settings that may win, by what their time and memory run showed; safest first."""
         out = []
-        limit = self.space.memory_limit_bytes
+        limit = self.memory_limit_bytes
         for (key, numerics), (setting, measurement) in self._plain.items():
             if numerics != self.mode or key in self.rejected:
                 continue

@@ -26,9 +26,26 @@ from autoamp.probes.facts import DeviceKind
 from autoamp.settings import AS_WRITTEN, Dtype, Level, Setting
 from autoamp.studies.phases import Options, Proposal, plan_line, search
 from autoamp.studies.proposal import Choice, recipe
-from autoamp.studies.score import standing
+from autoamp.studies.score import peak_memory_bytes, standing
 
 SLOW_AMP = {"O0": 0.0010, "O1": 0.0013, "O2": 0.0014}
+
+
+def may_need(done: Finished) -> float | None:
+    """Capacity less the headroom, or what the script takes today where its own batch fits."""
+    limit = done.result.space.memory_limit_bytes
+    if limit is None or done.result.script_batch != done.result.space.own_batch:
+        return limit
+    as_written = {AS_WRITTEN.key()}
+    if done.result.fp32 is done.result.as_written and done.result.fp32_setting is not None:
+        as_written.add(done.result.fp32_setting.key())
+    today = [
+        peak
+        for t in done.result.trials
+        if t.proposal.setting.key() in as_written and not t.proposal.scan and t.measurement.ok
+        if (peak := peak_memory_bytes(t.measurement)) is not None
+    ]
+    return max(limit, *today)
 
 
 def check_invariants(done: Finished) -> None:
@@ -54,7 +71,7 @@ def check_invariants(done: Finished) -> None:
             assert standing(choice.first, memory_limit_bytes=limit).can_win
         assert all(m.ok and m.throughput_samples_per_s for m in choice.runs)
         if key not in reference:
-            limit = result.space.memory_limit_bytes
+            limit = may_need(done)
             assert all(standing(m, memory_limit_bytes=limit).can_win for m in choice.runs)
             if result.stopped is None:
                 assert choice.confirmed and len(choice.runs) > 1, "never on the word of one run"
@@ -199,7 +216,7 @@ def test_nothing_larger_fits() -> None:
     check_invariants(done)
     batches = {p.setting.batch_size for p in done.phase(Phase.ceiling)}
     assert best(done).batch_size is not None
-    assert tight.memory(best(done)) <= 0.9 * 4.5 * GIB
+    assert tight.memory(best(done)) <= tight.memory(AS_WRITTEN) > 0.9 * 4.5 * GIB
     assert any(b is not None and b > 32 for b in batches), "O2 has room, and it is looked for"
 
 
@@ -653,6 +670,44 @@ def test_fp32_over_the_headroom_is_kept_with_a_caveat() -> None:
     check_invariants(done)
     assert done.result.verdict == "keep_fp32"
     assert any("headroom" in x for x in done.result.caveats)
+
+
+@pytest.mark.parametrize("on_virtual", [False, True])
+@pytest.mark.parametrize("amp", [None, Setting(amp_level=Level.O1, dtype=Dtype.float16)])
+def test_what_needs_no_more_than_runs_today_may_win_without_headroom(
+    amp: Setting | None, on_virtual: bool
+) -> None:
+    """The script leaves less than the headroom already: the smaller precision is no worse."""
+    level = "O0" if amp is None else "O1"
+    needs = 1.02 * (1.0 + {"O0": 0.10, "O1": 0.09, "O2": 0.09}[level] * 32)
+    close = {"O0": 0.10 * GIB, "O1": 0.09 * GIB, "O2": 0.09 * GIB}
+    laws = Simulated(
+        capacity=needs * GIB, bytes_per_sample=close, virtual=on_virtual, script_amp=amp
+    )
+    on = (virtual if on_virtual else t4)(memory_bytes=int(needs * GIB))
+    done = drive(laws, on, Options(trials=4), ratio_band=0.05)
+    check_invariants(done)
+    result = done.result
+    (told,) = [x for x in result.caveats if "headroom" in x]
+    if amp is None:
+        assert result.verdict == "use" and best(done).batch_size == 32
+        assert told.startswith("recommended although") and told.endswith("what runs today")
+        # FP32 can grow no further, nor need it shrink: no trial goes there.
+        assert all(p.setting.is_reduced or p.setting.is_as_written for p in done.counted)
+    else:
+        assert result.verdict == "keep_as_written" and told.endswith("it is what runs today")
+
+
+def test_a_precision_out_for_want_of_headroom_alone_is_named_so() -> None:
+    hungry = {"O0": 0.10 * GIB, "O1": 0.11 * GIB, "O2": 0.11 * GIB}
+    laws = Simulated(capacity=4.6 * GIB, bytes_per_sample=hungry)
+    done = drive(laws, t4(memory_bytes=int(4.6 * GIB)), Options(trials=4, keep_batch=True))
+    check_invariants(done)
+    assert done.result.headline == (
+        "keep FP32: mixed precision works, but leaves less than the headroom"
+    )
+    (o1,) = [x for x in done.result.why if x.startswith("O1 float16")]
+    assert o1.startswith("O1 float16, batch 32: works, but peak memory")
 
 
 def test_every_precision_gain_compares_equal_batches() -> None:

@@ -1,0 +1,72 @@
+"""Why mixed precision brings little: what a busy share says, on a GPU and on a virtual one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from simulated_device import Simulated, drive, t4, virtual
+
+from autoamp.measurement import Measurement, Outcome, Utilisation
+from autoamp.settings import Dtype, Level, Setting
+from autoamp.studies.causes import busy_share
+from autoamp.studies.phases import Options, Proposal
+
+AMP = Setting(amp_level=Level.O1, dtype=Dtype.float16)
+SLOW_AMP = {"O0": 0.0020, "O1": 0.0024, "O2": 0.0024}
+
+
+def with_busy(simulated: Simulated, fp32: float, amp: float) -> Callable[[Proposal], Measurement]:
+    """The simulated device with these busy shares."""
+
+    def answer(proposal: Proposal) -> Measurement:
+        found = simulated(proposal)
+        share = fp32 if simulated.effective(proposal.setting).amp_level is Level.O0 else amp
+        if simulated.virtual:
+            return replace(found, modelled_busy_share=share)
+        return replace(found, utilisation=Utilisation(gpu_percent=share * 100))
+
+    return answer
+
+
+@pytest.mark.parametrize("on_virtual", [False, True])
+@pytest.mark.parametrize("script_amp", [None, AMP])
+def test_a_device_that_waits_for_the_host_in_amp_is_named(
+    script_amp: Setting | None, on_virtual: bool
+) -> None:
+    """Also where no other batch could be tried, and where the script's own AMP stays in a tie."""
+    laws = Simulated(
+        script_amp=script_amp, per_sample_s=SLOW_AMP, virtual=on_virtual, tunable=False
+    )
+    on = virtual() if on_virtual else t4()
+    result = drive(with_busy(laws, 0.62, 0.28), on, Options(trials=4), ratio_band=0.5).result
+    # On a real device the loss is beyond doubt, and the script's AMP is switched off.
+    kept = script_amp is not None and on_virtual
+    assert result.verdict == ("keep_as_written" if kept else "keep_fp32")
+    (told,) = [x for x in result.why if "28 %" in x]
+    assert "62 % in FP32" in told and "launches" in told
+    assert ("modelled" in told) == on_virtual
+    assert "larger batch" not in told, "the loader's batch cannot be set"
+
+
+@pytest.mark.parametrize(("fp32", "amp"), [(0.9, 0.8), (0.62, 0.9)])
+def test_a_busy_device_waits_for_nobody(fp32: float, amp: float) -> None:
+    laws = Simulated(per_sample_s=SLOW_AMP)
+    result = drive(with_busy(laws, fp32, amp), t4(), Options(trials=4)).result
+    assert not any("busy" in x for x in result.why)
+
+
+def test_waiting_for_data_is_not_waiting_for_the_host() -> None:
+    laws = Simulated(per_sample_s=SLOW_AMP, data_wait=0.7)
+    result = drive(with_busy(laws, 0.62, 0.28), t4(), Options(trials=4)).result
+    assert any("data wait is 70%" in x for x in result.why)
+    assert not any("busy" in x for x in result.why)
+
+
+def test_a_modelled_share_leaves_the_loader_out() -> None:
+    found = Measurement(outcome=Outcome.ok)
+    half = replace(found, modelled_busy_share=0.3, data_wait_share=0.5)
+    assert busy_share(half) == pytest.approx(0.6)
+    assert busy_share(replace(half, data_wait_share=None)) == pytest.approx(0.3)
+    assert busy_share(replace(half, modelled_busy_share=None)) is None
