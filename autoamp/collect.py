@@ -186,7 +186,7 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
         memory_reason=memory.get("reason"),
         losses=() if planning else tuple(v for _, v in losses),
         loss_steps=() if planning else tuple(s for s, _ in losses),
-        skipped_steps=0 if planning else int(end.get("skipped_steps", 0)),
+        skipped_steps=None if planning else int(end.get("skipped_steps", 0)),
         loss_scales=(
             ()
             if planning
@@ -543,7 +543,7 @@ def _numeric_outcome(
             f"{m.skipped_steps} of them skipped"
         )
     many = m.steps_done > 2 * LAST_STEPS_SKIPPED
-    if scale is not None and many and m.skipped_steps >= m.steps_done - 2:
+    if scale is not None and many and (m.skipped_steps or 0) >= m.steps_done - 2:
         return Outcome.scale_collapsed, (
             f"{m.skipped_steps} of {m.steps_done} steps were skipped: gradients overflow"
         )

@@ -243,7 +243,7 @@ def summarise(
     path = trial_dir / wire.SUMMARY_FILE
     path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     if seen.steps_done:
-        parts = [f"{seen.steps_done} steps", f"{seen.skipped_steps} skipped"]
+        parts = [f"{seen.steps_done} steps", f"{seen.skipped_text} skipped"]
         if seen.final_loss_scale is not None:
             parts.append(f"final loss scale {seen.final_loss_scale:g}")
         if peak and promised.memory.peak_bytes:

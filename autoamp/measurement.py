@@ -201,7 +201,8 @@ class Measurement:
 
     losses: tuple[float, ...] = ()
     loss_steps: tuple[int, ...] = ()
-    skipped_steps: int = 0
+    skipped_steps: int | None = 0
+    """None where numerics were not computed: nothing overflows there."""
     loss_scales: tuple[LossScale, ...] = ()
     zero_gradient_share: float | None = None
 
@@ -257,6 +258,12 @@ class Measurement:
     def memory_estimated_bytes(self) -> int:
         """What comes on top of the counted peaks of a virtual device; 0 elsewhere."""
         return (self.memory_overhead_bytes or 0) + (self.memory_workspace_bytes or 0)
+
+    @property
+    def skipped_text(self) -> str:
+        """For tables. Histories from before say 0 where nothing was computed."""
+        computed = self.numerics_label is not Label.not_computed
+        return str(self.skipped_steps) if computed and self.skipped_steps is not None else "-"
 
     @property
     def final_loss_scale(self) -> float | None:

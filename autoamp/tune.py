@@ -179,6 +179,7 @@ def drive(
         clock=lambda: time.monotonic() - begun,
         ratio_band=prepared.ratio_band,
         stop=lambda: runner.stops.after_trial,
+        stored=plain_runs(stored, runner, history_of),
     )
     told_facts = False
     number = 0
@@ -226,6 +227,23 @@ def drive(
         if mirror.problem:
             view.say(f"note: Optuna's copy of the history lags behind: {mirror.problem}")
         mirror.close()
+
+
+def plain_runs(
+    trials: Sequence[Trial], runner: Runner, answers: Container[str]
+) -> tuple[Proposal, ...]:
+    """What the history's counted trials were asked for, as far as they answer it again."""
+    asked = (
+        Proposal(
+            phase=t.phase,
+            setting=t.setting,
+            numerics=t.numerics,
+            seed=runner.request.options.seed,
+        )
+        for t in trials
+        if t.phase in COUNTED_PHASES
+    )
+    return tuple(p for p in asked if runner.key(p) in answers)
 
 
 def same_script(store: Store, study: Study, runner: Runner) -> None:

@@ -207,7 +207,7 @@ def test_planning_computes_no_losses(tmp_path: Path) -> None:
     m = make(tmp_path, [PADDLE, state(), bad], virtual=True, numerics=False)
     assert m.outcome is Outcome.ok
     assert m.numerics_label is Label.not_computed
-    assert (m.losses, m.loss_scales, m.skipped_steps) == ((), (), 0)
+    assert (m.losses, m.loss_scales, m.skipped_steps) == ((), (), None)
 
 
 GOOD_FP16 = [PADDLE, ops(matmul_v2=[3, 0, 0, 0]), state()]

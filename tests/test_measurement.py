@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from autoamp.measurement import Measurement, Outcome, Utilisation
+from autoamp.measurement import Label, Measurement, Outcome, Utilisation
 
 
 def test_per_thousand_samples() -> None:
@@ -34,3 +34,19 @@ def test_an_outcome_reads_as_words_and_is_stored_as_it_was() -> None:
     assert f"{Outcome.unsupported_on_device}" == "unsupported on device"
     assert str(Outcome.unsupported_on_device) == "unsupported_on_device"
     assert json.dumps(Outcome.out_of_memory) == '"out_of_memory"'
+
+
+@pytest.mark.parametrize(
+    ("skipped", "label", "text"),
+    [
+        (3, Label.measured, "3"),
+        (0, Label.emulated, "0"),
+        (None, Label.not_computed, "-"),
+        (0, Label.not_computed, "-"),
+    ],
+)
+def test_skipped_steps_of_numbers_never_computed_are_no_result(
+    skipped: int | None, label: Label, text: str
+) -> None:
+    m = Measurement(outcome=Outcome.ok, skipped_steps=skipped, numerics_label=label)
+    assert m.skipped_text == text

@@ -215,7 +215,7 @@ def _trial_line(trial: Trial, base: float | None, *, timed: bool = True) -> tupl
         "-" if value is None or m is None else rate_text(value) + _mark(m.time_label),
         _ratio(value / base if value and base else None, m.time_label if m else None),
         _memory(m),
-        "-" if m is None else str(m.skipped_steps),
+        "-" if m is None else m.skipped_text,
         _ending(trial),
     )
 

@@ -210,7 +210,7 @@ class View:
             rate_text(rate) if timed and rate is not None else "-",
             ratio,
             bytes_text(memory) + estimated_text(measurement.memory_estimated_bytes),
-            str(measurement.skipped_steps),
+            measurement.skipped_text,
             outcome,
         )
 

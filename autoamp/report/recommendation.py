@@ -72,6 +72,7 @@ def table(rec: Recommendation) -> list[str]:
         ["and context, workspaces", *(_estimated(m) for _, m in columns), ""],
         ["batch size", *(_plain(m.batch_size) for _, m in columns), _batch_change(base, changed)],
         ["GPU utilisation", *(_utilisation(m) for _, m in columns), ""],
+        ["busy share", *(_busy_share(m) for _, m in columns), ""],
         ["data wait", *(_data_wait(m) for _, m in columns), ""],
         ["with this machine's loader", *(_with_loader(m) for _, m in columns), ""],
         [
@@ -224,10 +225,14 @@ def _data_wait(m: Measured) -> str:
 
 
 def _utilisation(m: Measured) -> str:
-    percent, busy = m.utilisation.gpu_percent, m.utilisation.modelled_busy_share
-    if percent is None and busy is not None:
-        return f"{busy * 100:.0f} % busy modelled"
+    percent = m.utilisation.gpu_percent
     return "-" if percent is None else f"{percent:.0f} %"
+
+
+def _busy_share(m: Measured) -> str:
+    """Of a virtual device, where no utilisation was sampled: docs/virtual.md."""
+    share = m.utilisation.modelled_busy_share
+    return "-" if share is None else _labelled(_share(share), "modelled")
 
 
 def _energy(m: Measured) -> str:

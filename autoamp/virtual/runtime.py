@@ -137,6 +137,11 @@ def clock_s() -> float:
     return _library().seconds("clock_s")
 
 
+def synchronize_clock() -> None:
+    """Let the modelled host wait for the GPU: what it does next begins there."""
+    _library().call("synchronize_clock")
+
+
 def reset_clock() -> None:
     """Set the clock and the kernel counts to zero."""
     _library().call("reset_clock")

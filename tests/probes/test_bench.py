@@ -108,6 +108,8 @@ def test_a_virtual_device_is_asked_without_computing(monkeypatch: pytest.MonkeyP
     found = machine_files.assembled(monkeypatch, fake_nvml.load("no-gpu"), "virtual:t4")
     roofline = bench.bench(found, {}, played(found.device, numerics=False))
     assert roofline.label is Label.modelled
+    # The bus of docs/virtual.md, whatever the GPU still had to do before.
+    assert roofline.host_to_device_bytes_per_s == pytest.approx(12e9, rel=0.03)
     assert roofline.sm_clock_mhz is None
     assert questions[0]["device"] == "virtual"
     assert questions[0]["virtual"]["numerics"] is False
@@ -177,11 +179,12 @@ def test_the_cpu_is_measured() -> None:
 @pytest.mark.slow
 @pytest.mark.needs_paddle
 @pytest.mark.needs_compiler
-def test_the_virtual_device_answers_with_its_clock(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alias", ["a100-40gb", "t4", "v100-16gb"])
+def test_the_virtual_device_answers_with_its_clock(alias: str, tmp_path: Path) -> None:
     from autoamp.virtual.build import ensure_built
     from autoamp.virtual.device import child_environment as virtual_environment
 
-    found = machine.probe("virtual:a100-40gb")
+    found = machine.probe(f"virtual:{alias}")
     folder = ensure_built(sys.executable, lambda text: None)
     virtual = played(found.device, numerics=False)
     roofline = bench.bench(found, virtual_environment(virtual, folder), virtual)

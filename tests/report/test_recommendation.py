@@ -97,7 +97,8 @@ def test_estimates_and_this_machines_loader_stand_apart() -> None:
     assert counted is not None and f"{counted / GIB:.1f} GiB counted" in row(text, "memory peak")
     assert row(text, "and context, workspaces").count("1.5 GiB modelled") >= 2
     assert row(text, "with this machine's loader").count("100/s modelled") >= 2
-    assert "% busy modelled" in row(text, "GPU utilisation")
+    assert "% modelled" in row(text, "busy share")
+    assert "GPU utilisation" not in text, "nothing sampled it"
     assert "% modelled" in row(text, "data wait")
     assert "the loader of this machine (num_workers=2) makes 100 samples/s" in text
     assert "AMP will not show until it is faster" in text

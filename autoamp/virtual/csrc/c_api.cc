@@ -24,6 +24,7 @@ const char* Keep(std::string text) {
 }  // namespace
 
 VGPU_EXPORT double autoamp_vgpu_clock_s() { return vgpu::ClockSeconds(); }
+VGPU_EXPORT void autoamp_vgpu_synchronize_clock() { vgpu::SynchronizeClock(); }
 VGPU_EXPORT void autoamp_vgpu_reset_clock() { vgpu::ResetClock(); }
 VGPU_EXPORT double autoamp_vgpu_busy_s() { return vgpu::BusySeconds(); }
 // 1 if the parameter exists.

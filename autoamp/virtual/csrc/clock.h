@@ -15,6 +15,8 @@ class Timeline {
   // Reading a result waits for everything issued before.
   void CopyToHost(double bytes);
   void CopyWithin(double bytes);
+  // The host waits until the GPU has nothing left to do.
+  void Synchronize() { host_ = seconds(); }
   void Reset() { host_ = gpu_ = busy_ = 0; }
 
   double seconds() const { return host_ > gpu_ ? host_ : gpu_; }

@@ -129,6 +129,11 @@ double BusySeconds() {
   return timeline.busy_seconds();
 }
 
+void SynchronizeClock() {
+  std::lock_guard<std::mutex> guard(lock);
+  timeline.Synchronize();
+}
+
 void ResetClock() {
   std::lock_guard<std::mutex> guard(lock);
   timeline.Reset();

@@ -22,6 +22,7 @@ double ClockSeconds();
 // Of these, the seconds in which the GPU had work.
 double BusySeconds();
 void ResetClock();
+void SynchronizeClock();
 // Sets the counts that AmpCalls reports back to zero.
 void MarkCalls();
 
