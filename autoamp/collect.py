@@ -211,7 +211,9 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
         step_flops=end.get("step_flops"),
         step_bytes=end.get("step_bytes"),
         dataset_restarts=int(end.get("dataset_restarts", 0)),
-        caveats=tuple(paddle.get("caveats", ())) + tuple(f"hook: {x}" for x in main.faults),
+        # What is known of this Paddle bites a GradScaler; a run without one has nothing to say.
+        caveats=(tuple(paddle.get("caveats", ())) if state.get("scaler_enabled") else ())
+        + tuple(f"hook: {x}" for x in main.faults),
     )
 
 

@@ -1,6 +1,7 @@
 """Which knobs beside level and dtype this Paddle has on this device; pure functions of facts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from autoamp.probes.facts import Device, DeviceKind, KnobVerdict, PaddleInstall
 from autoamp.probes.peaks import tf32 as tf32_peak
@@ -9,8 +10,10 @@ from autoamp.probes.rules import (
     capability_text,
     is_nvidia,
     paddle_before,
+    verdicts,
     version_tuple,
 )
+from autoamp.settings import Level
 
 MASTER_WEIGHT_OPTIMIZERS = (
     "Adadelta",
@@ -55,8 +58,20 @@ def knob_verdicts(
     device: Device, paddle: PaddleInstall, environment: Mapping[str, str] | None = None
 ) -> tuple[KnobVerdict, ...]:
     """``tf32`` and the knobs of O2, each with its reason."""
+    found = (tf32(device, paddle, environment), *_of_o2(paddle))
+    mixed = [v for v in verdicts(device, paddle) if v.level is not Level.O0]
+    if any(v.allowed or v.forcible for v in mixed):
+        return found
+    return tuple(
+        replace(knob, available=False, reason="no use here: no 16-bit precision")
+        if knob.available and knob.knob != "tf32"
+        else knob
+        for knob in found
+    )
+
+
+def _of_o2(paddle: PaddleInstall) -> tuple[KnobVerdict, ...]:
     return (
-        tf32(device, paddle, environment),
         _by_version(
             paddle,
             "use_promote",

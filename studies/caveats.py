@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING
 
 from autoamp.measurement import Measurement
 from autoamp.probes.facts import slowed_by
-from autoamp.settings import Dtype, Level
+from autoamp.settings import Level
 from autoamp.studies.ceilings import NOT_CLIMBED, OUT_OF_TRIALS
 from autoamp.studies.proposal import Choice, recipe
 from autoamp.studies.score import standing
 
 if TYPE_CHECKING:
     from autoamp.studies.session import Session
-
-FLOAT16_PROBLEMS = ("paddle-numpy-scaler",)
-"""Problems of the machine that bite whoever trains in float16, with autoamp or without."""
 
 TRUST_PROBLEMS = ("gpu-busy", "gpu-throttled", "gpu-low-memory")
 """Problems of the machine that the numbers themselves may have suffered from."""
@@ -67,8 +64,8 @@ def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
     if best.setting.amp_level is Level.O2 and s.facts.optimizer_has_master_weights is None:
         out.append("whether the optimizer keeps master weights at O2 was not seen")
     for problem in s.machine.problems:
-        float16 = best.setting.is_mixed and best.setting.dtype is Dtype.float16
-        if problem.slug in TRUST_PROBLEMS or (problem.slug in FLOAT16_PROBLEMS and float16):
+        # What bites a GradScaler is told by the runs that had one.
+        if problem.slug in TRUST_PROBLEMS:
             out.append(f"{problem.sentence.rstrip('.')}: {problem.remedy}")
     for measurement in (best.first, s.as_written):
         if measurement is not None:

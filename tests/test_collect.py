@@ -577,3 +577,9 @@ FRAMES = (
 )
 def test_what_an_exception_says(message: str, text: str) -> None:
     assert collect.said(message) == text
+
+
+@pytest.mark.parametrize("scaler", [True, False])
+def test_a_scalers_known_fault_is_told_by_runs_that_had_one(tmp_path: Path, scaler: bool) -> None:
+    m = make(tmp_path, [PADDLE, state(scaler_enabled=scaler), end()])
+    assert m.caveats == (("c",) if scaler else ())

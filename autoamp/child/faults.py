@@ -3,7 +3,7 @@
 from typing import Any
 
 SCALER_FLOAT = (
-    "paddle {paddle} with numpy {numpy}: GradScaler.update() raises TypeError at the first "
+    "Paddle {paddle} with numpy {numpy}: GradScaler.update() raises TypeError at the first "
     "overflow (float() of a tensor of shape [1]); autoamp works around it in its own runs, "
     "plain `python train.py` needs numpy < 2.4"
 )

@@ -13,6 +13,7 @@ from autoamp import __version__
 from autoamp.measurement import Label, Measurement, Outcome, Phase, ScriptFacts
 from autoamp.probes.facts import DeviceKind, Machine, Severity
 from autoamp.report import plan as plan_report
+from autoamp.report.machine import emulated
 from autoamp.report.text import (
     bytes_text,
     estimated_text,
@@ -46,6 +47,8 @@ class View:
         self._wanted = 0
         self._times_in_full = False
         """Planning mode does not run this script: its full runs carry the times."""
+        self._search_over = False
+        """The counted trials have ended: what follows proves the choice."""
         self._head_shown = False
         self._device = ""
         self._started = time.monotonic()
@@ -78,9 +81,8 @@ class View:
         ratio_band: float | None,
     ) -> None:
         """Study, machine and script, problems first."""
+        self._forget()
         self._wanted = request.options.trials
-        self._trials = self._counted = 0
-        self._baseline = self._best = None
         self._times_in_full = False
         if self._compact:
             return
@@ -99,6 +101,12 @@ class View:
         if prior is not None:
             self.say("          " + prior.sentence())
         self.say(f"script    {request.target.shown}")
+
+    def _forget(self) -> None:
+        """What was seen so far is another study's."""
+        self._wanted = self._trials = self._counted = 0
+        self._baseline = self._best = None
+        self._search_over = False
 
     def facts(self, facts: ScriptFacts, baseline: Measurement) -> None:
         """What the first run taught about the script."""
@@ -217,9 +225,11 @@ class View:
     def device_started(self, device: str, index: int, count: int) -> None:
         """A plan turns to its next GPU."""
         self._device = f"{device} ({index + 1} of {count})"
+        self._forget()
 
     def device_finished(self, row: PlanRow) -> None:
         """One line a GPU, as soon as it is known."""
+        self._forget()
         self.say(f"{self._device}: {plan_report.sentence(row)}")
 
     def stopping(self, *, now: bool) -> None:
@@ -269,6 +279,7 @@ class TerminalView(View):
 
     def trial_started(self, number: int, proposal: Proposal) -> None:
         self._trial_started = time.monotonic()
+        self._search_over = self._search_over or not proposal.counted
         self._current = f"trial {number} · {proposal.phase}: {proposal.setting.describe()}"
         if self._device:
             self._current = f"{self._device} · {self._current}"
@@ -285,19 +296,28 @@ class TerminalView(View):
 
     def _line(self) -> Text:
         now = time.monotonic()
-        parts = [self._current or "preparing"]
+        parts = [self._current or self._between()]
         if self._current:
             parts.append(f"{now - self._trial_started:.0f} s")
         if self._best is not None:
             parts.append(f"best {rate_text(self._best[0])}/s {self._best[1]}")
         left = max(0, self._wanted - self._counted)
-        if self._wanted:
+        # Between trials it is not known whether another one follows.
+        if self._current and self._wanted and not self._search_over:
             parts.append(f"at most {left} trials left")
-        if self._durations and left:
-            mean = sum(self._durations) / len(self._durations)
-            parts.append(f"ETA {seconds_text(mean * left)}")
+            if self._durations and left:
+                mean = sum(self._durations) / len(self._durations)
+                parts.append(f"ETA {seconds_text(mean * left)}")
         line = Text("  " + " · ".join(parts), style="dim", no_wrap=True, overflow="ellipsis")
         return line
+
+    def _between(self) -> str:
+        name = f"{self._device} · " if self._device else ""
+        return name + ("deciding" if self._trials else "preparing")
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._durations = []
 
 
 _WIDTHS = (3, 9, 5, 8, 6, 6, 16, 9, 9, 20, 7)
@@ -332,7 +352,10 @@ def banner(machine: Machine, ratio_band: float | None) -> str:
         start = f"Planning for a virtual {machine.device.name}"
     else:
         start = f"No accelerator found. Planning for a virtual {machine.device.name}"
-    what = "FP16/BF16 emulated op by op" if machine.device.numerics else "values not computed"
+    kinds = emulated(machine)
+    what = f"{kinds} emulated op by op" if kinds else "FP32 computed"
+    if not machine.device.numerics:
+        what = "values not computed"
     return (
         f"{start}: {what}, memory counted as Paddle allocates it, times modelled ({band}); m: "
         "modelled, in memory the GPU's context and workspaces. "

@@ -77,7 +77,9 @@ def panel(device: Device, machine: Machine) -> Panel:
     if device.nvml is not None:
         lines += [Text(line) for line in state_lines(device.nvml)]
     if device.kind is DeviceKind.virtual:
-        lines.append(Text("FP16/BF16 emulated, memory counted, time modelled", style="dim"))
+        kinds = emulated(machine)
+        values = f"{kinds} emulated" if kinds else "FP32 computed, no 16-bit precision"
+        lines.append(Text(f"{values}, memory counted, time modelled", style="dim"))
     if device.allowed_dtypes is not None:
         lines.append(Text("AMP seen to run in: " + (", ".join(device.allowed_dtypes) or "none")))
     if chosen and machine.device_reason and machine.device_reason != "asked for":
@@ -89,6 +91,13 @@ def panel(device: Device, machine: Machine) -> Panel:
         title_align="left",
         border_style="green" if chosen else "dim",
     )
+
+
+def emulated(machine: Machine) -> str:
+    """``FP16/BF16``: the 16-bit precisions of this GPU, forcible ones too; empty if none."""
+    names = {"float16": "FP16", "bfloat16": "BF16"}
+    there = {str(v.dtype) for v in machine.verdicts if v.allowed or v.forcible}
+    return "/".join(name for dtype, name in names.items() if dtype in there)
 
 
 def device_text(device: Device) -> str:

@@ -2,11 +2,14 @@
 
 import io
 
+import fake_nvml
+import machine_files
 import pytest
 from rich.console import Console
 
 from autoamp.measurement import Label, Measurement, Outcome, Phase, ScriptFacts
-from autoamp.report.live import HEAD, View
+from autoamp.report.live import HEAD, TerminalView, View, banner
+from autoamp.report.machine import lines as probe_lines
 from autoamp.report.text import estimated_text
 from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies.proposal import Proposal
@@ -87,3 +90,56 @@ def test_what_the_script_has_of_amp(facts: ScriptFacts, words: str) -> None:
     stream = io.StringIO()
     View(Console(file=stream, width=250)).facts(facts, Measurement(outcome=Outcome.ok))
     assert words in stream.getvalue()
+
+
+def trial(view: View, number: int, phase: Phase) -> None:
+    setting = Setting(batch_size=32, amp_level=Level.O0, dtype=Dtype.float32)
+    proposal = Proposal(phase=phase, setting=setting)
+    view.trial_started(number, proposal)
+    measurement = Measurement(outcome=Outcome.ok, throughput_samples_per_s=846.5, wall_s=2.0)
+    view.trial_finished(number, proposal, measurement, replayed=False)
+
+
+def test_the_moving_line_knows_what_comes() -> None:
+    view = TerminalView(Console(file=io.StringIO(), width=250), compact=True)
+
+    def line() -> str:
+        return str(view._line())
+
+    view.device_started("virtual:t4", 0, 2)
+    assert "virtual:t4 (1 of 2) · preparing" in line()
+    view._wanted = 4
+    trial(view, 0, Phase.baseline)
+    assert "deciding" in line() and "846.5" in line()
+    assert "left" not in line() and "ETA" not in line(), "whether another follows is not known"
+    search = Proposal(phase=Phase.search, setting=Setting(batch_size=64))
+    view.trial_started(1, search)
+    assert "at most 3 trials left" in line() and "ETA 6 s" in line()
+    confirm = Proposal(phase=Phase.confirm, setting=Setting(batch_size=64))
+    view.trial_started(2, confirm)
+    assert "left" not in line() and "ETA" not in line(), "the proof is no trial of the search"
+    # The next GPU starts without the best of this one.
+    view.device_started("virtual:v100", 1, 2)
+    view._current = ""
+    assert "virtual:v100 (2 of 2) · preparing" in line()
+    assert "best" not in line() and "left" not in line()
+
+
+@pytest.mark.parametrize(
+    ("alias", "words"),
+    [("a100-40gb", "FP16/BF16 emulated"), ("t4", "FP16 emulated"), ("gtx1080", "FP32 computed")],
+)
+def test_only_precisions_that_the_gpu_has_are_called_emulated(
+    alias: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = machine_files.assembled(monkeypatch, fake_nvml.load("no-gpu"), f"virtual:{alias}")
+    text = banner(machine, None)
+    assert words in text
+    box = "\n".join(probe_lines(machine))
+    assert words in box
+    knobs = {k.knob: k for k in machine.knobs}
+    useful = alias != "gtx1080"
+    of_o2 = ("use_promote", "master_grad", "master_weight")
+    assert {knobs[k].available for k in of_o2} == {useful}
+    if not useful:
+        assert "no 16-bit precision" in knobs["master_grad"].reason

@@ -173,11 +173,9 @@ def with_problems(base: Machine) -> Machine:
 
 def test_problems_that_bite_later_travel_with_the_file() -> None:
     half = build(drive(Simulated(), with_problems(t4()))).caveats
-    assert "paddle-numpy-scaler seen: do this" in half
     assert "gpu-busy seen: do this" in half
-    assert not any("few-cores" in x for x in half)
-    full = build(drive(Simulated(), with_problems(machine(refused=PASCAL)))).caveats
-    assert not any("paddle-numpy-scaler" in x for x in full)
+    # A scaler's trouble is told by the runs that had one, once (tests/test_collect.py).
+    assert not any("few-cores" in x or "paddle-numpy-scaler" in x for x in half)
 
 
 def test_learning_rate_advice_only_where_the_batch_changed() -> None:
