@@ -6,6 +6,7 @@ it, and run from there on.
 """
 
 import time
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,9 +29,9 @@ from autoamp.studies import (
     storage_url,
 )
 from autoamp.studies import mirror as studies_mirror
-from autoamp.studies.proposal import NUMERICS_FULL, Proposal, Result
+from autoamp.studies.proposal import COUNTED_PHASES, NUMERICS_FULL, Proposal, Result
 from autoamp.studies.reading import open_reader
-from autoamp.studies.records import Study, StudyState, TrialState
+from autoamp.studies.records import Study, StudyState, Trial, TrialState
 from autoamp.studies.store import Store, open_store
 from autoamp.virtual import build as virtual_build
 

@@ -23,6 +23,8 @@ Steps = Generator[Proposal, Measurement, None]
 MAX_RESCUES = 2
 """Variants tried for a precision whose plain form is not stable."""
 
+TOO_FEW = "too few trials to look at it"
+
 NOT_PROMISING = 0.9
 """A precision below this share of FP32's modelled speed gets no emulated numerics run of its
 own: those are the slow ones, and the drift check looks at it anyway before it could win."""
@@ -43,7 +45,7 @@ def precisions_to_look_at(s: Session, budget: Budget) -> tuple[Precision, ...]:
 def _too_few(s: Session, precision: Precision) -> str:
     in_tf32 = bool(s.as_written is not None and s.as_written.tf32_matmul)
     why = slow(s.prior, precision.setting(None), fp32_in_tf32=in_tf32)
-    return "too few trials to look at it" + (f", and {why}" if why else "")
+    return TOO_FEW + (f", and {why}" if why else "")
 
 
 def _by_promise(s: Session) -> list[Precision]:
@@ -87,15 +89,59 @@ def scan(s: Session) -> Steps:
     s.window = scale_window(measurement.scan)
 
 
-def look(s: Session, precision: Precision, budget: Budget) -> Steps:
-    """The precision at the script's own batch; if unstable, a few variants that may cure it."""
+def look_at_the_rest(s: Session, budget: Budget) -> Steps:
+    """Precisions that found no room before, with trials that no climb had a use for: what was
+    never run says more than another variant of what was."""
+    for precision in _unlooked(s):
+        if s.left <= 0:
+            return
+        _forget_too_few(s, precision)
+        yield from look(s, precision, budget)
+
+
+def look_at_stored(s: Session) -> Steps:
+    """Precisions that a longer search of this study has looked at: its answers cost no trial."""
+    if not s.has_space:
+        return
+    batch = s.space.setting_batch
+    for precision in _unlooked(s):
+        stored = [
+            p.setting
+            for p in s.stored.values()
+            if p.phase is Phase.ceiling
+            and p.numerics == s.mode
+            and precision.is_of(p.setting)
+            and p.setting.batch_size == batch
+        ]
+        if stored:
+            _forget_too_few(s, precision)
+            yield from look(s, precision, Budget(trials=s.options.trials), tuple(stored))
+
+
+def _unlooked(s: Session) -> list[Precision]:
+    noted = {x.what for x in s.skipped if x.reason.startswith(TOO_FEW)}
+    return [p for p in _by_promise(s) if p.name in noted]
+
+
+def _forget_too_few(s: Session, precision: Precision) -> None:
+    s.skipped = [
+        x for x in s.skipped if x.what != precision.name or not x.reason.startswith(TOO_FEW)
+    ]
+
+
+def look(
+    s: Session, precision: Precision, budget: Budget, variants: tuple[Setting, ...] = ()
+) -> Steps:
+    """The precision at the script's own batch; if unstable, a few variants that may cure it.
+    ``variants``: those that were run before."""
     plain = precision.setting(s.space.setting_batch)
     if precision.dtype is Dtype.float16 and s.window is not None:
         plain = replace(plain, init_loss_scaling=s.window.chosen_scale)
     reason = ""
-    for number, variant in enumerate((plain, *_rescues(s, plain, precision)[:MAX_RESCUES])):
+    tried = variants or (plain, *_rescues(s, plain, precision)[:MAX_RESCUES])
+    for number, variant in enumerate(tried):
         # A cure is worth a run only while enough is left to use it.
-        if number and s.left < 3:
+        if number and s.left < 3 and not variants:
             break
         why = "at the script's batch" if number == 0 else f"unstable before ({reason})"
         measurement = yield from s.run(Phase.ceiling, variant, why=why)

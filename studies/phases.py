@@ -7,7 +7,7 @@ measurements it asks the same questions in the same order, which is how a search
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
 from autoamp.measurement import Measurement
 from autoamp.probes.facts import Machine
@@ -15,7 +15,13 @@ from autoamp.settings import Dtype
 from autoamp.studies.baseline import baseline, nothing_found
 from autoamp.studies.budget import TINY, Budget, plan_line
 from autoamp.studies.climbing import climb, finish_ceilings
-from autoamp.studies.looking import look, precisions_to_look_at, scan
+from autoamp.studies.looking import (
+    look,
+    look_at_stored,
+    look_at_the_rest,
+    precisions_to_look_at,
+    scan,
+)
 from autoamp.studies.proposal import Options, Proposal, Result, Trial
 from autoamp.studies.proving import prove
 from autoamp.studies.refining import refine_lists, search_below
@@ -32,17 +38,21 @@ def search(
     clock: Callable[[], float],
     ratio_band: float | None = None,
     stop: Callable[[], bool],
+    stored: Sequence[Proposal] = (),
 ) -> Generator[Proposal, Measurement, Result]:
     """Ask for runs (``yield`` a Proposal, ``send`` its Measurement); returns the Result.
 
     ``clock`` gives the seconds used so far; ``ratio_band`` is the relative half-width of the
     virtual device's error for a ratio of times (None: uncalibrated); ``stop`` True ends the
-    search after the run at hand. Raises ScriptError ``baseline-failed``,
-    ``baseline-out-of-memory`` and ``stopped-too-early``, and MachineError ``refused-precision``.
+    search after the run at hand; ``stored`` are runs that the history answers at no cost.
+    Raises ScriptError ``baseline-failed``, ``baseline-out-of-memory`` and
+    ``stopped-too-early``, and MachineError ``refused-precision``.
     """
     # Refused precisions are an answer before the first run, not after it.
     allowed_precisions(machine, options)
-    session = Session(machine, options, clock=clock, ratio_band=ratio_band, stop=stop)
+    session = Session(
+        machine, options, clock=clock, ratio_band=ratio_band, stop=stop, stored=stored
+    )
     stopped: str | None = None
     try:
         try:
@@ -50,6 +60,11 @@ def search(
             yield from _explore(session)
         except Spent as exc:
             session.spent = str(exc)
+        try:
+            yield from look_at_stored(session)
+        except Spent:
+            # A run beside the stored one was never made: what is known stands.
+            pass
         finish_ceilings(session)
     except Stopped as exc:
         stopped = str(exc)
@@ -68,6 +83,7 @@ def _explore(s: Session) -> Generator[Proposal, Measurement, None]:
         yield from look(s, precision, budget)
     if s.space.batch_free:
         yield from climb(s, budget)
+    yield from look_at_the_rest(s, budget)
     if s.options.trials > TINY:
         yield from search_below(s, budget)
     if budget.list_refinement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
 from autoamp.measurement import Measurement, Phase, Scan, ScriptFacts
@@ -79,10 +79,13 @@ class Session:
         clock: Callable[[], float],
         ratio_band: float | None,
         stop: Callable[[], bool],
+        stored: Sequence[Proposal] = (),
     ) -> None:
         self.machine = machine
         self.options = options
         self.ratio_band = ratio_band
+        self.stored = {p.key: p for p in stored}
+        """Runs that are answered from the history, also beyond ``--trials``."""
         self._clock = clock
         self._stop = stop
         virtual = machine.device.kind is DeviceKind.virtual
@@ -186,7 +189,7 @@ class Session:
         if proposal.key in self._answers:
             return self._answers[proposal.key]
         self.check_stop()
-        if phase in COUNTED_PHASES:
+        if phase in COUNTED_PHASES and proposal.key not in self.stored:
             if self.left <= 0:
                 raise Spent("the trials are used up")
             if phase is not Phase.baseline and self.search_time_over():

@@ -240,7 +240,7 @@ def test_a_batch_that_does_not_fit_is_halved(tmp_path: Path) -> None:
     words += ("--headroom", "1%")
     early = autoamp(tmp_path, "tune", *words, "--timeout", "1s", "wide.py")
     assert early.returncode == 4 and "[stopped-too-early]" in early.stderr, early.stderr
-    assert "out_of_memory" in early.stderr and "Traceback" not in early.stderr
+    assert "out of memory" in early.stderr and "Traceback" not in early.stderr
     done = autoamp(tmp_path, "tune", *words, "wide.py")
     assert done.returncode == 0, done.stdout + done.stderr
     found = result_of(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 from simulated_device import Simulated, drive, machine, t4, virtual
 
 from autoamp.measurement import Outcome
-from autoamp.settings import Dtype, Setting
+from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies.phases import Options, Proposal
 from autoamp.studies.score import NUMERIC_OUTCOMES
 
@@ -79,3 +79,42 @@ def test_the_batch_that_did_not_fit_is_no_precision_that_failed() -> None:
     result = drive(Simulated(own_batch=512, unstable=overflow), t4()).result
     assert "no mixed precision worked here" in result.headline
     assert not any(x.startswith("as written") for x in result.why)
+
+
+def o2_fails(proposal: Proposal) -> tuple[Outcome, str] | None:
+    o2 = proposal.setting.amp_level is Level.O2
+    return (Outcome.unsupported_on_device, "sparse gradients under O2") if o2 else None
+
+
+@pytest.mark.parametrize("fewer", [1, 2, 3])
+@pytest.mark.parametrize("works", [False, True])
+def test_a_shorter_search_of_a_study_uses_what_a_longer_one_saw(fewer: int, works: bool) -> None:
+    laws = Simulated(has_loader=False, fails=(lambda p: None) if works else o2_fails)
+    longer = drive(laws, t4(), Options(trials=5))
+    o2 = [p for p in longer.counted if p.setting.amp_level is Level.O2]
+    assert o2
+    alone = drive(laws, t4(), Options(trials=fewer))
+    again = drive(laws, t4(), Options(trials=fewer), stored=longer.counted)
+    new = {p.key for p in again.counted} - {p.key for p in longer.counted}
+    assert len(new) < fewer, "the baseline is answered; a look without a scan is a new question"
+    assert any("too few trials" in x.reason for x in alone.result.skipped) == (fewer < 3)
+    assert not any("too few trials" in x.reason for x in again.result.skipped)
+    if works:
+        assert again.result.best.setting.amp_level is Level.O2
+    else:
+        assert any("sparse gradients" in x for x in again.result.why)
+
+
+def test_what_is_stored_changes_no_question_of_the_same_search() -> None:
+    laws = Simulated()
+    whole = drive(laws, machine(), Options(trials=9))
+    for known in (1, 4, 9):
+        again = drive(laws, machine(), Options(trials=9), stored=whole.counted[:known])
+        assert [p.key for p in again.proposals] == [p.key for p in whole.proposals]
+
+
+def test_trials_that_no_climb_uses_go_to_what_was_never_looked_at() -> None:
+    """A fixed list of one batch leaves nothing to climb to."""
+    done = drive(Simulated(), machine(), Options(trials=6, batch_sizes=(32,)))
+    looked = {p.setting.arithmetic for p in done.counted if p.setting.is_mixed}
+    assert len(looked) == len(done.result.space.mixed) == 4

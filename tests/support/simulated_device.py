@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -343,6 +343,7 @@ def drive(
     ratio_band: float | None = 0.2,
     stop_after: int | None = None,
     seconds_per_trial: float = 10.0,
+    stored: Sequence[Proposal] = (),
 ) -> Finished:
     """Run a whole search against a simulated device."""
     proposals: list[Proposal] = []
@@ -352,6 +353,7 @@ def drive(
         clock=lambda: len(proposals) * seconds_per_trial,
         ratio_band=ratio_band,
         stop=lambda: stop_after is not None and len(proposals) >= stop_after,
+        stored=stored,
     )
     try:
         proposal = next(steps)
