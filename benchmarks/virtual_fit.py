@@ -123,7 +123,7 @@ def main() -> None:
     print(table)
     print(json.dumps({"fitted": everything, "bands": bands}, indent=1))
     if arguments.write:
-        write(everything, bands, table)
+        write(everything, bands, table, {row.alias for row in rows})
 
 
 def report(rows: list[Row], clock: Clock, kinds: Any) -> tuple[str, dict[str, Any]]:
@@ -198,7 +198,9 @@ def report(rows: list[Row], clock: Clock, kinds: Any) -> tuple[str, dict[str, An
     return "\n".join(lines), bands
 
 
-def write(values: dict[str, float], bands: dict[str, Any], table: str) -> None:
+def write(
+    values: dict[str, float], bands: dict[str, Any], table: str, aliases: set[str]
+) -> None:
     data = dict(clock_data())
     for name, value in values.items():
         data["parameters"][name]["value"] = round(value, 3)
@@ -214,7 +216,7 @@ def write(values: dict[str, float], bands: dict[str, Any], table: str) -> None:
             )
             for k in ("throughput", "ratio")
         },
-        "calibrated_prefixes": ["v100", "a100"],
+        "calibrated_gpus": sorted(aliases),
         "note": "largest absolute errors over the rows of published.csv, by virtual_fit.py",
     }
     DATA.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -7,12 +7,15 @@ from autoamp.virtual.clock_data import clock_data
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorBand:
-    """Relative half-widths: a modelled ``x`` stands for ``x * (1 - b)`` to ``x * (1 + b)``."""
+    """A modelled ``x`` stands for ``x / (1 + b)`` to ``x * (1 + b)``."""
 
     throughput: float
     """Of absolute throughput."""
     ratio: float
     """Of the ratio of two settings on the same GPU; the one that decisions use."""
+    host_bound_throughput: float
+    host_bound_ratio: float
+    """Of steps that wait for the host, whose speed is not the GPU's."""
     calibrated: bool
     note: str
 
@@ -26,7 +29,7 @@ def error_band(alias: str) -> ErrorBand:
     ``docs/virtual.md``, made by ``benchmarks/virtual_fit.py`` and ``virtual_validation.py``.
     """
     errors, validation = clock_data()["errors"], clock_data()["validation"]
-    calibrated = alias.startswith(tuple(errors["calibrated_prefixes"]))
+    calibrated = alias in errors["calibrated_gpus"]
     # An uncalibrated GPU is never better known than a calibrated one.
     kinds = ("calibrated",) if calibrated else ("calibrated", "uncalibrated")
     found = [source[kind] for source in (errors, validation) for kind in kinds]
@@ -44,6 +47,8 @@ def error_band(alias: str) -> ErrorBand:
     return ErrorBand(
         throughput=max(float(band["throughput"]) for band in found),
         ratio=max(float(band["ratio"]) for band in found),
+        host_bound_throughput=float(validation["host_bound"]["throughput"]),
+        host_bound_ratio=float(validation["host_bound"]["ratio"]),
         calibrated=calibrated,
         note=note,
     )

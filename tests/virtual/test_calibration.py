@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from autoamp.probes import catalogue
 from autoamp.probes.virtual import virtual_device
 from autoamp.virtual.calibration import error_band
@@ -36,10 +38,23 @@ def test_an_unknown_capability_gets_the_default_cache() -> None:
 
 
 def test_gpus_with_published_rows_have_the_narrower_band() -> None:
-    v100, a100 = error_band("v100-32gb"), error_band("a100-40gb")
+    v100, a100 = error_band("v100-32gb"), error_band("a100-80gb")
     h100 = error_band("h100")
     assert v100 == a100
     assert v100.calibrated and not h100.calibrated
     assert 0 < v100.ratio < h100.ratio < 1
     assert 0 < v100.throughput < h100.throughput < 1
     assert "uncalibrated" in h100.note and "uncalibrated" not in v100.note
+
+
+@pytest.mark.parametrize("alias", ["v100s-32gb", "v100-pcie-16gb", "a100-40gb", "a100-pcie-80gb"])
+def test_a_relative_of_a_published_gpu_is_uncalibrated(alias: str) -> None:
+    """Another board: other clocks, watts and bandwidth, and no row that says how it does."""
+    assert not error_band(alias).calibrated
+
+
+def test_steps_bound_by_the_host_are_known_worst() -> None:
+    for alias in ("v100-32gb", "h100"):
+        band = error_band(alias)
+        assert band.host_bound_ratio > band.ratio
+        assert band.host_bound_throughput > band.throughput
