@@ -45,7 +45,7 @@ def search_below(s: Session, budget: Budget) -> Steps:
     best = max((c.throughput for c in s.candidates()), default=0.0)
     idle = 0
     while s.left > 0 and idle < PATIENCE:
-        wanted = asker.ask(s.left, s.doomed)
+        wanted = asker.ask(s.left, lambda x: s.doomed(x) or changes_nothing(s, x))
         if wanted is None:
             break
         try:
@@ -58,6 +58,24 @@ def search_below(s: Session, budget: Budget) -> Steps:
         if seen.failed is None and (seen.throughput or 0.0) > best * (1 + NOTICEABLE):
             best, idle = seen.throughput or 0.0, 0
     s.skipped.extend(x for x in asker.skipped.values() if x not in s.skipped)
+
+
+def changes_nothing(s: Session, setting: Setting) -> str | None:
+    """Why a variant of O2 is not worth a run on a clock whose repeats are equal: at a batch where
+    both ran it has its plain form's very time and memory. None if it may differ."""
+    if not s.virtual:
+        return None
+    for knob in ("use_promote", "master_grad"):
+        if getattr(setting, knob) is None:
+            continue
+        ours, theirs = s.curve(setting), s.curve(replace(setting, **{knob: None}))
+        for mine in ours.fitting:
+            plain = theirs.at(mine.batch)
+            if plain is None or plain.failed is not None:
+                continue
+            if (mine.throughput, mine.memory_bytes) == (plain.throughput, plain.memory_bytes):
+                return f"{knob} changed neither time nor memory at batch {mine.batch}"
+    return None
 
 
 def _dimensions(s: Session, budget: Budget) -> Dimensions | None:
