@@ -16,6 +16,7 @@ from autoamp.studies import (
     phases,
     script_identity,
 )
+from autoamp.studies.confirm import HostBound
 from autoamp.studies.records import NewStudy, Study
 from autoamp.studies.script_identity import ScriptIdentity
 from autoamp.studies.store import Store
@@ -29,6 +30,7 @@ class Prepared:
     machine: Machine
     script: ScriptIdentity
     ratio_band: float | None
+    host_bound: HostBound | None = None
     band_note: str
 
 
@@ -51,15 +53,17 @@ def prepare(request: Request) -> Prepared:
         arguments=request.target.arguments,
         cwd=request.target.cwd,
     )
-    ratio = None
+    ratio = host_bound = None
     note = ""
     if machine.device.kind is DeviceKind.virtual and machine.device.model is not None:
         band = calibration.error_band(machine.device.model.alias)
         ratio, note = band.ratio, band.note
+        host_bound = HostBound(throughput=band.host_bound_throughput, ratio=band.host_bound_ratio)
     return Prepared(
         machine=machine,
         script=script,
         ratio_band=ratio,
+        host_bound=host_bound,
         band_note=note,
     )
 

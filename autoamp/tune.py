@@ -179,6 +179,7 @@ def drive(
         runner.request.options,
         clock=lambda: time.monotonic() - begun,
         ratio_band=prepared.ratio_band,
+        host_bound=prepared.host_bound,
         stop=lambda: runner.stops.after_trial,
         stored=plain_runs(stored, runner, history_of),
     )

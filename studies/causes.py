@@ -10,6 +10,7 @@ from autoamp.settings import Setting
 from autoamp.studies.confirm import is_gain
 from autoamp.studies.prior import limits
 from autoamp.studies.proposal import Choice
+from autoamp.studies.score import BUSY, busy_share
 
 if TYPE_CHECKING:
     from autoamp.studies.session import Session
@@ -22,9 +23,6 @@ LAUNCH_BOUND_GROWTH = 1.7
 between kernels."""
 
 FEW_LOW_CALLS = 0.2
-
-BUSY = 0.5
-"""A device that computes less than this share of the time waits for the host."""
 
 
 def evidence(s: Session, mixed: Choice) -> list[str]:
@@ -77,17 +75,6 @@ def slower_in_fp32(s: Session) -> bool:
     ours = None if s.as_written is None else s.as_written.throughput_samples_per_s
     theirs = None if s.fp32 is None else s.fp32.throughput_samples_per_s
     return theirs is None or ours is None or theirs < ours
-
-
-def busy_share(measurement: Measurement) -> float | None:
-    """How much of a step the device computes, waiting for data left out where that is known."""
-    percent, modelled = measurement.utilisation.gpu_percent, measurement.modelled_busy_share
-    if percent is not None:
-        return percent / 100
-    if modelled is None:
-        return None
-    step = 1 - (measurement.data_wait_share or 0.0)
-    return min(1.0, modelled / step) if step > 0 else None
 
 
 def host_bound(s: Session, amp: Measurement, name: str) -> list[str]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from autoamp.measurement import Measurement
 from autoamp.probes.facts import slowed_by
-from autoamp.settings import Level
+from autoamp.settings import Dtype, Level
 from autoamp.studies.ceilings import NOT_CLIMBED, OUT_OF_TRIALS
 from autoamp.studies.proposal import Choice, recipe
-from autoamp.studies.score import standing
+from autoamp.studies.score import busy_share, is_host_bound, standing
 
 if TYPE_CHECKING:
     from autoamp.studies.session import Session
@@ -57,6 +57,7 @@ def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
         if check is not None and check.own_batch_why is not None and s.virtual:
             out.append(check.own_batch_why)
     if s.virtual:
+        out += _modelled_worst(s, best)
         out.append(
             "planned on a virtual device: check on the real one (autoamp tune there, or autoamp "
             "run watches memory and the loss scale)"
@@ -71,6 +72,25 @@ def caveats(s: Session, best: Choice, stopped: str | None) -> list[str]:
         if measurement is not None:
             out.extend(_measurement_caveats(measurement))
     return out + _throttled((*best.runs, s.as_written, s.fp32))
+
+
+def _modelled_worst(s: Session, best: Choice) -> list[str]:
+    """Kinds of step for which the modelled times are known to be off, or were never held against
+    a published figure."""
+    out = []
+    share = busy_share(best.first)
+    if s.host_bound is not None and share is not None and is_host_bound(best.first):
+        out.append(
+            f"the step is bound by the host (the GPU would be busy {share:.0%} of the time): "
+            "modelled samples/s of such steps were up to "
+            f"{1 + s.host_bound.throughput:.1f} times the published figure"
+        )
+    if best.setting.dtype is Dtype.bfloat16:
+        out.append(
+            "bfloat16 is modelled at the data sheet's rate: no published training figure in "
+            "bfloat16 was there to hold the model against"
+        )
+    return out
 
 
 def _throttled(runs: Sequence[Measurement | None]) -> list[str]:

@@ -20,6 +20,14 @@ published errors of a roofline for one training iteration are 12 to 53 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostBound:
+    """The model's error bands for steps that wait for the host; see ``virtual/calibration.py``."""
+
+    throughput: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
     """A ratio of throughputs with its interval; no interval: ``low`` and ``high`` are None."""
 
@@ -67,11 +75,14 @@ def paired_ratio(pairs: Sequence[tuple[float, float]]) -> Interval:
     )
 
 
-def modelled_ratio(first: float, second: float, *, band: float | None) -> Interval:
+def modelled_ratio(
+    first: float, second: float, *, band: float | None, host_bound: HostBound | None = None
+) -> Interval:
     """Ratio of two modelled throughputs. Repeats are equal, so the interval is the model's error
     band for the ratio: too high or too low by at most a factor of ``1 + band``. A factor, so
     that, as in ``paired_ratio``, the interval of b/a is the inverse of that of a/b: which of the
-    two is asked about first must not decide whether they tie."""
+    two is asked about first must not decide whether they tie. ``host_bound`` where one of the two
+    waits for the host."""
     ratio = second / first
     used = UNCALIBRATED_RATIO_BAND if band is None else band
     basis = (
@@ -79,6 +90,9 @@ def modelled_ratio(first: float, second: float, *, band: float | None) -> Interv
         if band is None
         else f"modelled times: ±{used:.0%} is the model's error band for the ratio"
     )
+    if host_bound is not None and host_bound.ratio > used:
+        used = host_bound.ratio
+        basis = f"modelled times: ±{used:.0%} is the model's error band where the host decides"
     return Interval(ratio=ratio, low=ratio / (1 + used), high=ratio * (1 + used), basis=basis)
 
 

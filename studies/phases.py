@@ -15,6 +15,7 @@ from autoamp.settings import Dtype
 from autoamp.studies.baseline import baseline, nothing_found
 from autoamp.studies.budget import TINY, Budget, plan_line
 from autoamp.studies.climbing import climb, finish_ceilings
+from autoamp.studies.confirm import HostBound
 from autoamp.studies.looking import (
     look,
     look_at_stored,
@@ -37,13 +38,15 @@ def search(
     *,
     clock: Callable[[], float],
     ratio_band: float | None = None,
+    host_bound: HostBound | None = None,
     stop: Callable[[], bool],
     stored: Sequence[Proposal] = (),
 ) -> Generator[Proposal, Measurement, Result]:
     """Ask for runs (``yield`` a Proposal, ``send`` its Measurement); returns the Result.
 
     ``clock`` gives the seconds used so far; ``ratio_band`` is the relative half-width of the
-    virtual device's error for a ratio of times (None: uncalibrated); ``stop`` True ends the
+    virtual device's error for a ratio of times (None: uncalibrated), ``host_bound`` what holds
+    instead for steps that wait for the host; ``stop`` True ends the
     search after the run at hand; ``stored`` are runs that the history answers at no cost.
     Raises ScriptError ``baseline-failed``, ``baseline-out-of-memory`` and
     ``stopped-too-early``, and MachineError ``refused-precision``.
@@ -51,7 +54,13 @@ def search(
     # Refused precisions are an answer before the first run, not after it.
     allowed_precisions(machine, options)
     session = Session(
-        machine, options, clock=clock, ratio_band=ratio_band, stop=stop, stored=stored
+        machine,
+        options,
+        clock=clock,
+        ratio_band=ratio_band,
+        host_bound=host_bound,
+        stop=stop,
+        stored=stored,
     )
     stopped: str | None = None
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autoamp.measurement import Measurement, Phase
 from autoamp.settings import Setting
-from autoamp.studies.confirm import Interval, is_gain, modelled_ratio, paired_ratio
+from autoamp.studies.confirm import Interval, is_gain, paired_ratio
 from autoamp.studies.session import Candidate, Session
 
 RUNNER_UP_WITHIN = 0.10
@@ -116,7 +116,7 @@ def choose(
 def ratio(s: Session, first: Candidate, second: Candidate) -> Interval | None:
     """Ratio second/first by the fresh runs (virtual: by the model); None without any pair."""
     if s.virtual:
-        return modelled_ratio(first.throughput, second.throughput, band=s.ratio_band)
+        return s.modelled_ratio(first, second)
     ours, theirs = fresh_runs(s, first.setting), fresh_runs(s, second.setting)
     pairs = [
         (a.throughput_samples_per_s, b.throughput_samples_per_s)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from autoamp.measurement import Measurement, Phase
+from autoamp.measurement import Measurement, Outcome, Phase
 from autoamp.settings import Dtype
 from autoamp.studies import recommendation as r
 from autoamp.studies.budget import Budget
@@ -19,7 +19,15 @@ from autoamp.studies.score import NUMERIC_OUTCOMES, instability
 
 SCHEMA_VERSION = 1
 
-PrecisionState = Literal["stable", "unstable", "refused", "not_looked_at"]
+PrecisionState = Literal["stable", "unstable", "refused", "does_not_run", "not_looked_at"]
+
+DOES_NOT_RUN = (
+    Outcome.crashed,
+    Outcome.unsupported_on_device,
+    Outcome.not_effective,
+    Outcome.no_steps,
+)
+"""Ends that are an answer, unlike those for want of memory or time or by the user's hand."""
 
 
 class PrecisionRow(r.Struct, frozen=True, kw_only=True):
@@ -68,6 +76,9 @@ class PlanRow(r.Struct, frozen=True, kw_only=True):
     fp32_samples_per_s: float | None = None
     fp32_batch_size: int | None = None
     against_fp32: r.Ratio | None = None
+    """Of the recommended setting at its own batch; the next two are its parts."""
+    precision_gain: r.Ratio | None = None
+    batch_gain: float | None = None
     memory: r.Memory | None = None
     float16: PrecisionRow | None = None
     bfloat16: PrecisionRow | None = None
@@ -113,6 +124,8 @@ def finished_row(
         fp32_samples_per_s=None if fp32 is None else fp32.throughput.samples_per_s,
         fp32_batch_size=None if fp32 is None else fp32.batch_size,
         against_fp32=best.against_fp32,
+        precision_gain=best.precision_gain,
+        batch_gain=best.batch_gain,
         memory=measured.memory,
         float16=precision_row(Dtype.float16, result),
         bfloat16=precision_row(Dtype.bfloat16, result),
@@ -142,8 +155,8 @@ def climb_cut_short(result: Result) -> str | None:
 def precision_row(dtype: Dtype, result: Result) -> PrecisionRow:
     """Allowed and stable? By the probe's verdicts, the drift check and the emulated runs.
 
-    Only the numbers make a type unstable. A run that ended for want of time or memory leaves
-    it not looked at.
+    Only the numbers make a type unstable. One whose runs crashed, or that did not take effect,
+    does not run; a run that ended for want of time or memory leaves it not looked at.
     """
     verdicts = [v for v in result.machine.verdicts if v.dtype is dtype]
     tried = [t for t in result.trials if t.proposal.setting.dtype is dtype]
@@ -160,7 +173,7 @@ def precision_row(dtype: Dtype, result: Result) -> PrecisionRow:
             )
     runs: dict[str, list[Measurement]] = {}
     names: dict[str, str] = {}
-    unfinished: list[str] = []
+    unfinished: list[Trial] = []
     broke_off: set[str] = set()
     """Recipes whose comparison failed by a run that says nothing about the numbers."""
     for trial in tried:
@@ -172,7 +185,7 @@ def precision_row(dtype: Dtype, result: Result) -> PrecisionRow:
         if found.ok or found.outcome in NUMERIC_OUTCOMES:
             runs.setdefault(plain.key(), []).append(found)
             continue
-        unfinished.append(f"{plain.precision()}: {_ended(found)}")
+        unfinished.append(trial)
         if trial.proposal.phase is Phase.drift:
             broke_off.add(plain.key())
     failed = [c for c in checks if c.passed is False and recipe(c.setting).key() not in broke_off]
@@ -193,9 +206,21 @@ def precision_row(dtype: Dtype, result: Result) -> PrecisionRow:
             wrong.append(f"{names[key]}: {problem}")
     if wrong:
         return PrecisionRow(state="unstable", reason="; ".join(dict.fromkeys(wrong)))
-    if unfinished:
-        return PrecisionRow(state="not_looked_at", reason="; ".join(dict.fromkeys(unfinished)))
+    if not unfinished and tried and not any(t.measurement.ok for t in tried):
+        unfinished = tried
+    if unfinished and result.machine.device.numerics:
+        return _without_numbers(unfinished)
     return PrecisionRow(state="not_looked_at", reason=_why_not(dtype, result, tried, checks))
+
+
+def _without_numbers(trials: Sequence[Trial]) -> PrecisionRow:
+    """A type of which no run came as far as its numbers."""
+    broken = [t for t in trials if t.measurement.outcome in DOES_NOT_RUN]
+    told = dict.fromkeys(
+        f"{t.proposal.setting.precision()}: {_ended(t.measurement)}" for t in broken or trials
+    )
+    state: PrecisionState = "does_not_run" if broken else "not_looked_at"
+    return PrecisionRow(state=state, reason="; ".join(told))
 
 
 def _problem(measurement: Measurement) -> str | None:
@@ -214,9 +239,6 @@ def _why_not(
     """Why no run with full numerics speaks of the type."""
     if not result.machine.device.numerics:
         return "numerics were not computed (numerics=off)"
-    if tried and not any(t.measurement.ok for t in tried):
-        last = tried[-1]
-        return f"{last.proposal.setting.describe()}: {_ended(last.measurement)}"
     for check in checks:
         return f"{recipe(check.setting).describe()}: {check.why}"
     # A whole precision before a single setting of it.

@@ -20,6 +20,9 @@ without a single NaN: the sign of a loss scale that is too small."""
 NUMERIC_OUTCOMES = (Outcome.not_finite, Outcome.scale_collapsed, Outcome.diverged)
 """Ends that speak about the numbers and not about the script or the machine."""
 
+BUSY = 0.5
+"""A device that computes less than this share of the time waits for the host."""
+
 PRECISION_RISK = {
     (Level.O0, Dtype.float32): 0,
     (Level.O1, Dtype.bfloat16): 2,
@@ -143,6 +146,23 @@ def gradients_vanished(measurement: Measurement, fp32: Measurement | None) -> st
         f"{share:.0%} of the gradients are zero (FP32: {fp32_share:.0%}): the loss scale is too "
         "small"
     )
+
+
+def busy_share(measurement: Measurement) -> float | None:
+    """How much of a step the device computes, waiting for data left out where that is known."""
+    percent, modelled = measurement.utilisation.gpu_percent, measurement.modelled_busy_share
+    if percent is not None:
+        return percent / 100
+    if modelled is None:
+        return None
+    step = 1 - (measurement.data_wait_share or 0.0)
+    return min(1.0, modelled / step) if step > 0 else None
+
+
+def is_host_bound(measurement: Measurement) -> bool:
+    """True where the device is known to wait for the host most of the time."""
+    share = busy_share(measurement)
+    return share is not None and share < BUSY
 
 
 @dataclass(frozen=True, slots=True, order=True)

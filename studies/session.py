@@ -10,7 +10,13 @@ from autoamp.measurement import Measurement, Phase, Scan, ScriptFacts
 from autoamp.probes.facts import DeviceKind, Machine
 from autoamp.settings import AS_WRITTEN, Setting
 from autoamp.studies.ceilings import Ceiling, Curve, doomed, point
-from autoamp.studies.confirm import Interval, is_gain, modelled_ratio, single_runs_ratio
+from autoamp.studies.confirm import (
+    HostBound,
+    Interval,
+    is_gain,
+    modelled_ratio,
+    single_runs_ratio,
+)
 from autoamp.studies.drift import DriftCheck
 from autoamp.studies.loss_scale import ScaleWindow
 from autoamp.studies.prior import Prior, prior_of
@@ -25,7 +31,7 @@ from autoamp.studies.proposal import (
     Trial,
     recipe,
 )
-from autoamp.studies.score import Risk, peak_memory_bytes, risk, standing
+from autoamp.studies.score import Risk, is_host_bound, peak_memory_bytes, risk, standing
 from autoamp.studies.space import FP32, Precision, Space
 
 Runs = Generator[Proposal, Measurement, Measurement]
@@ -78,12 +84,14 @@ class Session:
         *,
         clock: Callable[[], float],
         ratio_band: float | None,
+        host_bound: HostBound | None,
         stop: Callable[[], bool],
         stored: Sequence[Proposal] = (),
     ) -> None:
         self.machine = machine
         self.options = options
         self.ratio_band = ratio_band
+        self.host_bound = host_bound
         self.stored = {p.key: p for p in stored}
         """Runs that are answered from the history, also beyond ``--trials``."""
         self._clock = clock
@@ -388,10 +396,20 @@ class Session:
         fp32 = self.as_written_is_fp32 and setting == self.fp32_setting
         return setting.is_as_written or fp32
 
+    def modelled_ratio(self, first: Candidate, second: Candidate) -> Interval:
+        """Ratio of two settings' modelled times, with the model's band."""
+        waits = any(is_host_bound(c.measurement) for c in (first, second))
+        return modelled_ratio(
+            first.throughput,
+            second.throughput,
+            band=self.ratio_band,
+            host_bound=self.host_bound if waits else None,
+        )
+
     def first_ratio(self, first: Candidate, second: Candidate) -> Interval:
         """Ratio of two settings by their first runs."""
         if self.virtual:
-            return modelled_ratio(first.throughput, second.throughput, band=self.ratio_band)
+            return self.modelled_ratio(first, second)
         return single_runs_ratio(first.throughput, second.throughput)
 
     def is_first_gain(self, first: Candidate, second: Candidate) -> bool:

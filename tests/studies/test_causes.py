@@ -10,8 +10,9 @@ from simulated_device import Simulated, drive, t4, virtual
 
 from autoamp.measurement import Measurement, Outcome, Utilisation
 from autoamp.settings import Dtype, Level, Setting
-from autoamp.studies.causes import busy_share
+from autoamp.studies.confirm import HostBound
 from autoamp.studies.phases import Options, Proposal
+from autoamp.studies.score import busy_share
 
 AMP = Setting(amp_level=Level.O1, dtype=Dtype.float16)
 SLOW_AMP = {"O0": 0.0020, "O1": 0.0024, "O2": 0.0024}
@@ -70,3 +71,28 @@ def test_a_modelled_share_leaves_the_loader_out() -> None:
     assert busy_share(half) == pytest.approx(0.6)
     assert busy_share(replace(half, data_wait_share=None)) == pytest.approx(0.3)
     assert busy_share(replace(half, modelled_busy_share=None)) is None
+
+
+def test_a_ratio_of_steps_that_wait_for_the_host_has_their_band() -> None:
+    """Published host-bound steps were far off the model: what they gain is a tie sooner."""
+    laws, bound = Simulated(virtual=True), HostBound(throughput=1.4, ratio=4.0)
+    busy = drive(with_busy(laws, 0.9, 0.9), virtual(), ratio_band=0.05, host_bound=bound).result
+    waits = drive(with_busy(laws, 0.9, 0.3), virtual(), ratio_band=0.05, host_bound=bound).result
+    assert busy.best.setting.is_mixed and waits.verdict == "keep_fp32"
+    assert busy.best.against_fp32 is not None and "±5%" in busy.best.against_fp32.basis
+    assert waits.mixed is not None and waits.mixed.against_fp32 is not None
+    assert "host" in waits.mixed.against_fp32.basis
+    low, high = waits.mixed.against_fp32.low, waits.mixed.against_fp32.high
+    assert low is not None and high is not None
+    assert low == pytest.approx(waits.mixed.against_fp32.ratio / 5)
+    assert high == pytest.approx(waits.mixed.against_fp32.ratio * 5)
+
+
+def test_that_rates_of_host_bound_steps_are_too_high_is_told() -> None:
+    bound = HostBound(throughput=1.4, ratio=0.1)
+    laws = Simulated(virtual=True)
+    waits = drive(with_busy(laws, 0.3, 0.3), virtual(), host_bound=bound).result
+    (told,) = [x for x in waits.caveats if "bound by the host" in x]
+    assert "30%" in told and "2.4 times" in told
+    busy = drive(with_busy(laws, 0.9, 0.9), virtual(), host_bound=bound).result
+    assert not any("bound by the host" in x for x in busy.caveats)

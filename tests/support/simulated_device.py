@@ -31,6 +31,7 @@ from autoamp.probes.facts import (
     Verdict,
 )
 from autoamp.settings import Dtype, Level, Setting
+from autoamp.studies.confirm import HostBound
 from autoamp.studies.phases import Options, Proposal, Result, search
 
 GIB = 2**30
@@ -341,6 +342,7 @@ def drive(
     options: Options | None = None,
     *,
     ratio_band: float | None = 0.2,
+    host_bound: HostBound | None = None,
     stop_after: int | None = None,
     seconds_per_trial: float = 10.0,
     stored: Sequence[Proposal] = (),
@@ -352,6 +354,7 @@ def drive(
         options or Options(),
         clock=lambda: len(proposals) * seconds_per_trial,
         ratio_band=ratio_band,
+        host_bound=host_bound,
         stop=lambda: stop_after is not None and len(proposals) >= stop_after,
         stored=stored,
     )
