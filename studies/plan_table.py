@@ -216,11 +216,13 @@ def precision_row(dtype: Dtype, result: Result) -> PrecisionRow:
 def _without_numbers(trials: Sequence[Trial]) -> PrecisionRow:
     """A type of which no run came as far as its numbers."""
     broken = [t for t in trials if t.measurement.outcome in DOES_NOT_RUN]
-    told = dict.fromkeys(
-        f"{t.proposal.setting.precision()}: {_ended(t.measurement)}" for t in broken or trials
-    )
+    told: dict[tuple[str, str], str] = {}
+    for trial in broken or trials:
+        # Once a precision, however many batches ended alike.
+        end, setting = _ended(trial.measurement), trial.proposal.setting
+        told.setdefault((setting.precision(), end), f"{setting.describe()}: {end}")
     state: PrecisionState = "does_not_run" if broken else "not_looked_at"
-    return PrecisionRow(state=state, reason="; ".join(told))
+    return PrecisionRow(state=state, reason="; ".join(told.values()))
 
 
 def _problem(measurement: Measurement) -> str | None:

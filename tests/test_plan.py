@@ -248,6 +248,8 @@ def test_rows_are_printed_before_the_exit_code(
     assert A in said.out
     if as_json:
         assert json.loads(said.out)["rows"][0]["device"] == A
+    else:
+        assert f"autoamp tune --device {A} {script}" in said.out
     assert ("boom [any]" in said.err) == ("error" in ending)
 
 

@@ -1,14 +1,26 @@
 """``autoamp plan``: parse, call ``autoamp.plan.plan``, print."""
 
+import shlex
 import sys
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from autoamp import errors
 from autoamp.cli import tune as tune_cli
 
+if TYPE_CHECKING:
+    from autoamp.request import Request
+
+STORAGE = "sqlite:///autoamp.db"
+
 FLAGS = ("--keep-batch", "--allow-unsupported", "--json", "--help")
+
+
+def config_words(request: "Request") -> str:
+    """``autoamp tune``'s words behind the device: the storage, if it was given, and the script."""
+    storage = "" if request.storage == STORAGE else f" --storage {shlex.quote(request.storage)}"
+    return f"{storage} {request.target.shown}".lstrip()
 
 
 def plan(
@@ -31,7 +43,7 @@ def plan(
     storage: Annotated[
         str,
         typer.Option(envvar="AUTOAMP_STORAGE", help="Database URL of the history."),
-    ] = "sqlite:///autoamp.db",
+    ] = STORAGE,
     trials: Annotated[int, typer.Option(help="Child runs a GPU, before confirm.")] = 24,
     timeout: Annotated[str, typer.Option(help="Time for the search of each GPU.")] = "30m",
     trial_timeout: Annotated[
@@ -117,6 +129,8 @@ def plan(
             view.say(line)
         view.say("")
         view.say(f"Each GPU is a study in {storage_url.address(storage)}: autoamp studies list")
+        for line in report.next_step(planned.table, config_words(request)):
+            view.say(line)
     if planned.error is not None:
         raise planned.error
     if planned.interrupted:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoamp.report.text import bytes_text, estimated_text, rate_text
+from autoamp.report.text import bytes_text, estimated_text, rate_text, ratio_text
 from autoamp.studies.plan_table import PlanRow, PlanTable, PrecisionRow
+from autoamp.studies.recommendation import Ratio
 
 GAP = 2
 
@@ -14,12 +15,20 @@ TITLES = (
     "recommended",
     "batch",
     "samples/s modelled",
-    "against FP32 there",
+    "FP32 modelled",
+    "gain",
+    "by precision",
+    "by batch",
     "memory counted",
     "FP16",
     "BF16",
 )
-LEFT = (0, 1, 6, 7)
+LEFT = (0, 1, 9, 10)
+
+GAIN = (
+    "gain: over FP32 at the batch in its column; by precision: AMP's (or TF32's) alone, at that "
+    "batch; by batch: the rest"
+)
 
 
 def lines(table: PlanTable) -> list[str]:
@@ -35,10 +44,22 @@ def lines(table: PlanTable) -> list[str]:
         out.append((" " * GAP).join(parts).rstrip())
     out.append("")
     out += _by_note(table.rows)
+    out += batches(table)
     out += trust(table)
     if table.stopped is not None:
         out.append(f"not every GPU was planned for: {table.stopped}")
     return out
+
+
+def next_step(table: PlanTable, words: str) -> list[str]:
+    """How a row becomes a config; ``words`` stand behind the device in ``autoamp tune``."""
+    found = [row.device for row in table.rows if row.problem is None]
+    if not found:
+        return []
+    return [
+        f"Use one: autoamp tune --device {found[0]} {words} goes on from this history and writes "
+        "its config"
+    ]
 
 
 def _by_note(rows: Sequence[PlanRow]) -> list[str]:
@@ -63,13 +84,16 @@ def cells(row: PlanRow) -> list[str]:
             "stopped-too-early": "no time",
         }.get(row.problem.slug, "failed")
         total = f"- of {bytes_text(row.memory_bytes)}"
-        return [row.device, word, "-", "-", "-", total, "-", "-"]
+        return [row.device, word, *["-"] * 6, total, "-", "-"]
     return [
         row.device,
         row.recipe or "-",
         "-" if row.batch_size is None else str(row.batch_size),
         _rate(row),
-        _ratio(row),
+        _fp32(row),
+        _ratio(row.against_fp32),
+        _gain(row),
+        "-" if row.batch_gain is None else ratio_text(row.batch_gain),
         _memory(row),
         _state(row.float16),
         _state(row.bfloat16),
@@ -80,8 +104,10 @@ def sentence(row: PlanRow) -> str:
     """A GPU's answer in one line."""
     if row.problem is not None:
         return row.problem.message
-    rate = _rate(row)
-    return f"{row.headline} ({rate} samples/s modelled)"
+    parts = [f"{_rate(row)} samples/s modelled"]
+    if row.batch_size != row.fp32_batch_size and row.batch_gain is not None:
+        parts.insert(0, f"precision {_gain(row)}, batch {ratio_text(row.batch_gain)}")
+    return f"{row.headline} ({'; '.join(parts)})"
 
 
 def notes(row: PlanRow) -> list[str]:
@@ -96,6 +122,23 @@ def notes(row: PlanRow) -> list[str]:
     if row.verdict != "use" and row.headline is not None:
         out.append(row.headline)
     return [*out, *row.caveats]
+
+
+def batches(table: PlanTable) -> list[str]:
+    """What the gains are gains of, and which GPUs are compared at unequal batches."""
+    rows = [row for row in table.rows if row.problem is None]
+    out = [GAIN] if any(row.against_fp32 is not None for row in rows) else []
+    whose: dict[int, list[str]] = {}
+    for row in rows:
+        if row.batch_size is not None and row.samples_per_s:
+            whose.setdefault(row.batch_size, []).append(row.device)
+    if len(whose) > 1:
+        told = ", ".join(f"{batch} on {' and '.join(who)}" for batch, who in sorted(whose.items()))
+        out.append(
+            f"the GPUs' samples/s are at unequal batches: {told}; --keep-batch compares them at "
+            "the script's own"
+        )
+    return out
 
 
 def trust(table: PlanTable) -> list[str]:
@@ -157,13 +200,25 @@ def _rate(row: PlanRow) -> str:
     return f"{rate_text(rate)} ±{row.band.throughput:.0%}"
 
 
-def _ratio(row: PlanRow) -> str:
-    ratio = row.against_fp32
+def _fp32(row: PlanRow) -> str:
+    if not row.fp32_samples_per_s:
+        return "-"
+    at = "" if row.fp32_batch_size is None else f" at {row.fp32_batch_size}"
+    return rate_text(row.fp32_samples_per_s) + at
+
+
+def _gain(row: PlanRow) -> str:
+    """Of the precision; its interval stands in the JSON, and the whole gain's in the table."""
+    gain = row.precision_gain
+    return "-" if gain is None or gain.value is None else ratio_text(gain.value)
+
+
+def _ratio(ratio: Ratio | None) -> str:
     if ratio is None or ratio.value is None:
         return "-"
     if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.2f}x"
-    return f"{ratio.value:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+        return ratio_text(ratio.value)
+    return f"{ratio_text(ratio.value)} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def _memory(row: PlanRow) -> str:

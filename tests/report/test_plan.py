@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from autoamp.report.plan import cells, lines, sentence
+from autoamp.report.plan import GAIN, cells, lines, next_step, sentence
 from autoamp.studies import recommendation as r
 from autoamp.studies.plan_table import Band, PlanRow, PlanTable, PrecisionRow, Problem
 
@@ -28,7 +28,11 @@ def row(device: str, rate: float, *, band: float = 0.2, calibrated: bool = True)
         recipe="O1 float16",
         batch_size=64,
         samples_per_s=rate,
+        fp32_samples_per_s=rate / 2,
+        fp32_batch_size=32,
         against_fp32=r.Ratio(value=2.0, low=1.8, high=2.2, basis="modelled"),
+        precision_gain=r.Ratio(value=0.99),
+        batch_gain=2.02,
         memory=r.Memory(
             peak_bytes=8 * GIB,
             allocated_bytes=None,
@@ -74,6 +78,47 @@ def test_every_number_carries_its_label_and_band() -> None:
     assert "stable" in body and "refused" in body
     assert "needs compute capability 8.0" in text
     assert "No GPU ran" in text and "emulated" in text
+
+
+def test_a_gain_is_split_and_fp32_stands_beside_it() -> None:
+    text = table(row("virtual:t4", 1234.0))
+    title, body = text.splitlines()[1:3]
+    for name, cell in (
+        ("FP32 modelled", "617 at 32"),
+        ("by precision", "0.99x"),
+        ("by batch", "2.02x"),
+    ):
+        end = title.index(name) + len(name)
+        assert body[:end].endswith(cell), (name, body)
+    assert GAIN in text
+    assert "precision 0.99x, batch 2.02x; 1,234 ±20% samples/s modelled" in sentence(
+        row("virtual:t4", 1234.0)
+    )
+    same = msgspec.structs.replace(row("virtual:t4", 10.0), fp32_batch_size=64)
+    assert "precision 0.99x" not in sentence(same)
+    unsplit = msgspec.structs.replace(
+        row("virtual:t4", 10.0), precision_gain=r.Ratio(reason="not run"), batch_gain=None
+    )
+    assert cells(unsplit)[6:8] == ["-", "-"]
+
+
+def test_gpus_at_unequal_batches_are_named() -> None:
+    large = msgspec.structs.replace(row("virtual:b", 9.0), batch_size=496)
+    assert "64 on virtual:a, 496 on virtual:b" in table(row("virtual:a", 1.0), large)
+    assert "unequal" not in table(row("virtual:a", 1.0), row("virtual:b", 9.0))
+    assert "unequal" not in table(row("virtual:a", 1.0), failed("virtual:b", "x"))
+
+
+def test_the_way_to_a_config_is_told_where_there_is_one() -> None:
+    def made(*rows: PlanRow) -> PlanTable:
+        return PlanTable(
+            schema_version=1, autoamp_version="0", created_at="now", command="train.py",
+            labels={}, rows=rows, stopped=None,
+        )  # fmt: skip
+
+    told = next_step(made(failed("virtual:x", "x"), row("virtual:t4", 1.0)), "train.py --lr 1")
+    assert "autoamp tune --device virtual:t4 train.py --lr 1" in told[0]
+    assert next_step(made(failed("virtual:x", "x")), "train.py") == []
 
 
 def test_columns_stand_below_their_titles() -> None:

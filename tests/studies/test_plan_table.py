@@ -147,9 +147,40 @@ def test_an_end_that_says_nothing_about_the_numbers_is_not_called_unstable(
         return (outcome, "what happened") if wanted else None
 
     row = row_of(drive(Simulated(virtual=True, fails=fails), EVERYTHING, EVERY))
-    assert row.bfloat16 is not None and row.bfloat16.state == "not_looked_at"
+    wanted = "does_not_run" if outcome in plan_table.DOES_NOT_RUN else "not_looked_at"
+    assert row.bfloat16 is not None and row.bfloat16.state == wanted
     assert f"{str(outcome).replace('_', ' ')}: what happened" in row.bfloat16.reason
     assert row.float16 is not None and row.float16.state == "stable"
+
+
+@pytest.mark.parametrize("outcome", plan_table.DOES_NOT_RUN, ids=str)
+@pytest.mark.parametrize("trials", [6, 24])
+def test_a_type_that_was_looked_at_and_failed_is_not_called_not_looked_at(
+    outcome: Outcome, trials: int
+) -> None:
+    """However its runs were made, and whichever level broke first."""
+
+    def fails(proposal: Proposal) -> tuple[Outcome, str] | None:
+        wanted = proposal.setting.dtype is Dtype.float16
+        return (outcome, "what happened") if wanted else None
+
+    options = Options(all_numerics=True, trials=trials, dtypes=(Dtype.float16,))
+    row = row_of(drive(Simulated(virtual=True, fails=fails), EVERYTHING, options))
+    assert row.float16 is not None and row.float16.state == "does_not_run"
+    assert (
+        row.float16.reason.startswith("O1 float16, batch ")
+        and "what happened" in row.float16.reason
+    )
+
+
+def test_the_batchs_gain_is_not_the_precisions() -> None:
+    row = row_of(drive(Simulated(virtual=True, overhead_s=1.0), virtual()))
+    assert row.against_fp32 is not None and row.against_fp32.value is not None
+    assert row.precision_gain is not None and row.precision_gain.value is not None
+    assert row.batch_gain is not None and row.batch_gain > row.precision_gain.value
+    assert row.fp32_samples_per_s and row.fp32_batch_size != row.batch_size
+    parts = row.precision_gain.value * row.batch_gain
+    assert parts == pytest.approx(row.against_fp32.value, rel=0.01)
 
 
 @pytest.mark.parametrize("outcome", NUMERIC_OUTCOMES, ids=str)
