@@ -480,6 +480,12 @@ def _outcome(
         )
         if any(t in text for t in OOM_TEXTS):
             where = f"at step {main.steps + 1}" if main.steps else "before the first step"
+            if any(p.values.get("host_memory", {}).get("last") for p in processes):
+                return Outcome.host_memory, (
+                    "this machine, or the container's limit, has too little memory to emulate the "
+                    f"GPU {where}; the virtual GPU itself had room. More host memory, a smaller "
+                    "batch, or planning with numerics=off, which needs little"
+                )
             return Outcome.out_of_memory, f"out of memory {where}: {_oom_line(text)}"
     if ended.timed_out:
         at = f"after {main.steps} steps" if main.steps else _last_sign(main, "no optimizer step")

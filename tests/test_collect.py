@@ -319,6 +319,26 @@ CASES: dict[str, tuple[dict[str, Any], Outcome, str]] = {
         Outcome.out_of_memory,
         "before the first step",
     ),
+    "the host's memory under a virtual GPU": (
+        {
+            "events": [PADDLE, {"kind": "host_memory", "refusals": 3, "last": True}],
+            "ended": exit_of(1),
+            "log": "MemoryError: (ResourceExhausted) Out of memory error on vgpu:0.\n",
+            "virtual": True,
+        },
+        Outcome.host_memory,
+        "emulate the GPU before the first step",
+    ),
+    "the virtual GPU's memory after the host's": (
+        {
+            "events": [PADDLE, {"kind": "host_memory", "refusals": 3, "last": False}],
+            "ended": exit_of(1),
+            "log": "MemoryError: (ResourceExhausted) Out of memory error on vgpu:0.\n",
+            "virtual": True,
+        },
+        Outcome.out_of_memory,
+        "before the first step",
+    ),
     "out of memory while hanging": (
         {
             "events": [PADDLE],

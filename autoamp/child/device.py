@@ -1,5 +1,6 @@
 """The device of the process: chosen by the plan, read for memory, time and state."""
 
+import atexit
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ class DeviceHooks:
 
             runtime.install(plan.virtual)
             self.virtual = runtime
+            atexit.register(self._tell_host_memory)
         elif plan.device == "cpu":
             # The script may say 'gpu'; asked to tune on the CPU, it trains there.
             self._force("cpu")
@@ -41,6 +43,14 @@ class DeviceHooks:
 
         replace_function(original, set_device)
         original(name)
+
+    def _tell_host_memory(self) -> None:
+        """Paddle's error names the GPU only; this says that it was the host that had no room."""
+        refusals = self.virtual.host_refusals()
+        if refusals:
+            self._session.events.emit(
+                "host_memory", refusals=refusals, last=self.virtual.host_refused_last()
+            )
 
     def seed(self) -> None:
         """Equal data order and weights need paddle and numpy seeded: shuffle uses np.random."""

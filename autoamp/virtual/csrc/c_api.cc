@@ -57,6 +57,9 @@ VGPU_EXPORT unsigned long long autoamp_vgpu_peak_bytes() { return vgpu::ReadMemo
 VGPU_EXPORT unsigned long long autoamp_vgpu_host_refusals() {
   return vgpu::ReadMemory().host_refusals;
 }
+VGPU_EXPORT unsigned long long autoamp_vgpu_host_refused_last() {
+  return vgpu::ReadMemory().host_refused_last;
+}
 VGPU_EXPORT void autoamp_vgpu_reset_peak() {
   vgpu::ResetPeak();
   vgpu::ResetWorkspacePeak();

@@ -4,64 +4,36 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <limits>
+#include <string>
 
 #include "device_model.h"
+#include "host_memory.h"
+#include "paddle_api.h"
+#include "promised.h"
 
 namespace vgpu {
 namespace {
 
 std::atomic<size_t> capacity{0}, used{0}, peak{0}, host_refusals{0};
+std::atomic<bool> host_refused_last{false};
 
 thread_local bool on_trial = false;
 
 // From this size on pages come straight from the kernel: untouched ones then cost nothing,
 // which planning mode lives on, and freed ones go back at once.
 constexpr size_t kMapped = 64 << 10;
-// Asking the kernel how much is left costs about 20 us, so small requests are not checked.
+// Asking the kernel how much is left costs 20 us or more, so small requests are not checked.
 constexpr size_t kChecked = 1 << 20;
+// Widened copies come and go with every call.
+constexpr size_t kCopyChecked = 16 << 20;
 
-// One number of a small file such as /proc/meminfo ("Key: value kB") or a cgroup file.
-size_t ReadNumber(const char* path, const char* key) {
-  FILE* file = std::fopen(path, "re");
-  if (!file) return std::numeric_limits<size_t>::max();
-  char line[256];
-  size_t found = std::numeric_limits<size_t>::max();
-  while (std::fgets(line, sizeof line, file)) {
-    if (key && std::strncmp(line, key, std::strlen(key)) != 0) continue;
-    unsigned long long value;
-    if (std::sscanf(key ? line + std::strlen(key) : line, "%llu", &value) == 1)
-      found = static_cast<size_t>(value);
-    break;
-  }
-  std::fclose(file);
-  return found;
-}
-
-size_t HostTotal() {
-  static const size_t total = ReadNumber("/proc/meminfo", "MemTotal:") << 10;
-  return total;
-}
-
-// What the host can still give, leaving a sixteenth (for the widened copies of 16-bit
-// tensors, the loader and the rest of the machine).
-size_t HostAvailable() {
-  size_t free = ReadNumber("/proc/meminfo", "MemAvailable:");
-  if (free == std::numeric_limits<size_t>::max()) return free;
-  free <<= 10;
-  // A container's limit may be far below the machine's memory (cgroup v2, then v1).
-  size_t limit = ReadNumber("/sys/fs/cgroup/memory.max", nullptr);
-  size_t held = ReadNumber("/sys/fs/cgroup/memory.current", nullptr);
-  if (limit == std::numeric_limits<size_t>::max()) {
-    limit = ReadNumber("/sys/fs/cgroup/memory/memory.limit_in_bytes", nullptr);
-    held = ReadNumber("/sys/fs/cgroup/memory/memory.usage_in_bytes", nullptr);
-  }
-  if (limit < HostTotal() && held <= limit) free = std::min(free, limit - held);
-  const size_t reserve = HostTotal() / 16;
-  return free > reserve ? free - reserve : 0;
+// Would the host have the pages, beside those that it still owes to earlier requests?
+bool HostFits(size_t bytes) {
+  const size_t available = HostAvailable();
+  if (bytes > available) return false;
+  const size_t rest = available - bytes;
+  return PromisedBytes() <= rest || UntouchedBytes() <= rest;
 }
 
 void* Pages(size_t bytes) {
@@ -80,7 +52,7 @@ void* AllocateDevice(size_t bytes) {
   const size_t now = used.fetch_add(bytes) + bytes;
   const bool fits = now <= capacity.load();
   const bool host_fits =
-      !Device().numerics || on_trial || bytes < kChecked || bytes <= HostAvailable();
+      !Device().numerics || on_trial || bytes < kChecked || HostFits(bytes);
   void* p = nullptr;
   if (fits && host_fits) {
     if (bytes >= kMapped)
@@ -91,8 +63,11 @@ void* AllocateDevice(size_t bytes) {
   if (!p) {
     used.fetch_sub(bytes);
     if (fits) host_refusals.fetch_add(1);
+    host_refused_last = fits;
     return nullptr;
   }
+  // Planning mode touches no large tensor.
+  if (bytes >= kChecked && Device().numerics) Promise(p, bytes);
   size_t seen = on_trial ? now : peak.load();
   while (now > seen && !peak.compare_exchange_weak(seen, now)) {
   }
@@ -100,6 +75,7 @@ void* AllocateDevice(size_t bytes) {
 }
 
 void FreeDevice(void* pointer, size_t bytes) {
+  if (bytes >= kChecked) ForgetPromise(pointer);
   if (bytes >= kMapped)
     munmap(pointer, bytes);
   else
@@ -110,12 +86,22 @@ void FreeDevice(void* pointer, size_t bytes) {
 TrialAllocation::TrialAllocation() { on_trial = true; }
 TrialAllocation::~TrialAllocation() { on_trial = false; }
 
-MemoryState ReadMemory() { return {capacity, used, peak, host_refusals}; }
+void RequireHostCopy(size_t bytes) {
+  if (bytes < kCopyChecked || !Device().numerics || HostFits(bytes)) return;
+  host_refusals.fetch_add(1);
+  host_refused_last = true;
+  Exhausted("The host has no memory for the float32 copy (" + std::to_string(bytes >> 20) +
+            " MiB) that emulating a 16-bit tensor of the virtual device needs.");
+}
+
+MemoryState ReadMemory() { return {capacity, used, peak, host_refusals, host_refused_last}; }
 
 size_t AvailableBytes() {
   const size_t total = capacity.load(), held = used.load();
   const size_t rest = total > held ? total - held : 0;
-  return Device().numerics ? std::min(rest, HostAvailable()) : rest;
+  if (!Device().numerics) return rest;
+  const size_t host = HostAvailable(), owed = UntouchedBytes();
+  return std::min(rest, host > owed ? host - owed : 0);
 }
 
 void SetCapacity(size_t bytes) { capacity = bytes; }

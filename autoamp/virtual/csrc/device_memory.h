@@ -11,6 +11,8 @@ struct MemoryState {
   size_t peak_bytes;
   // Allocations refused although the GPU would have had the room: the host had not.
   size_t host_refusals;
+  // Of all refusals the last was one of these.
+  bool host_refused_last;
 };
 
 // Null if there is no room; Paddle then throws its own out-of-memory error.
@@ -24,6 +26,9 @@ class TrialAllocation {
   TrialAllocation();
   ~TrialAllocation();
 };
+
+// Throws Paddle's ResourceExhausted if the host has no room for a widened copy of this size.
+void RequireHostCopy(size_t bytes);
 
 MemoryState ReadMemory();
 // Bytes that an allocation could still get: the smaller of the GPU's rest and the host's.

@@ -49,4 +49,13 @@ inline bool IsContiguous(const DenseTensor& tensor) {
 #endif
 }
 
+// The same with Python's MemoryError.
+[[noreturn]] inline void Exhausted(const std::string& message) {
+#ifdef AUTOAMP_PADDLE_2
+  PADDLE_THROW(phi::errors::ResourceExhausted("%s", message));
+#else
+  PADDLE_THROW(common::errors::ResourceExhausted("%s", message));
+#endif
+}
+
 }  // namespace vgpu

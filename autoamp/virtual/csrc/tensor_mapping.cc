@@ -4,6 +4,7 @@
 
 #include "convert.h"
 #include "counters.h"
+#include "device_memory.h"
 #include "device_model.h"
 #include "planning.h"
 #include "views.h"
@@ -80,6 +81,7 @@ std::shared_ptr<phi::Allocation> TensorMapping::AliasOf(
 }
 
 void TensorMapping::WidenInto(const DenseTensor& from, DenseTensor* to) {
+  RequireHostCopy(from.numel() * sizeof(float));
   Rebuild(to, phi::DenseTensorMeta(DataType::FLOAT32, from.dims(), from.layout()), nullptr);
   auto* values = static_cast<float*>(AllocateHost(to, DataType::FLOAT32));
   if (!from.numel()) return;
@@ -147,7 +149,10 @@ DenseTensor* TensorMapping::OutputInto(DenseTensor* tensor, DenseTensor* host) {
     device_->Alloc(tensor, wanted, 0);
     Rebuild(host, tensor->meta(), AliasOf(tensor->Holder()));
   } else {
-    if (rounds) meta.dtype = DataType::FLOAT32;
+    if (rounds) {
+      meta.dtype = DataType::FLOAT32;
+      if (CanAllocate(slot_, *tensor)) RequireHostCopy(tensor->numel() * sizeof(float));
+    }
     meta.offset = 0;
     Rebuild(host, meta, nullptr);
   }
