@@ -1,15 +1,18 @@
 """``autoamp probe --bench``: a roofline through Paddle, in a child process."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
 from autoamp import wire
 from autoamp.measurement import Label, Utilisation
-from autoamp.probes.facts import Device, DeviceKind, Machine, MatmulRate, Roofline
+from autoamp.probes import nvml
+from autoamp.probes.facts import Device, DeviceKind, Machine, MatmulRate, NvmlGpu, Roofline
+from autoamp.probes.gpu_checks import process_text
 from autoamp.probes.paddle_child import ask
-from autoamp.probes.peaks import Peak, peaks
+from autoamp.probes.peaks import Peak, products
+from autoamp.probes.roofline_store import subject
 from autoamp.probes.rules import is_nvidia
 from autoamp.probes.sampler import Sampler
 from autoamp.settings import Dtype, Level
@@ -49,26 +52,45 @@ def bench(
         seen = sampler.window(start, end)
     finally:
         sampler.stop()
-    return roofline(machine, answer, seen, datetime.now(timezone.utc))
+    others = dict.fromkeys((*company(device.nvml), *company(again(device))))
+    return roofline(machine, answer, seen, datetime.now(timezone.utc), tuple(others))
+
+
+def again(device: Device) -> NvmlGpu | None:
+    """The GPU's state now; None for what NVML does not see."""
+    if device.nvml is None or device.uuid is None:
+        return None
+    return next((gpu for gpu in nvml.read().gpus if gpu.uuid == device.uuid), None)
+
+
+def company(gpu: NvmlGpu | None) -> tuple[str, ...]:
+    """``python (pid 12)`` for every process on the GPU, which the child no longer is."""
+    processes = () if gpu is None else gpu.processes or ()
+    return tuple(process_text(process) for process in processes)
 
 
 def left_out(machine: Machine) -> dict[str, str]:
-    """Dtypes that are not measured, with the reason: what the device does not have would be
-    measured as something else under its name."""
+    """Dtypes that are not measured, with the reason: what AMP cannot use is no limit of it, and
+    what the device does not have would be measured as something else under its name."""
     out = {}
     knob = machine.knob("tf32")
     if knob is not None and not knob.available:
         out["tf32"] = knob.reason
-    verdict = machine.verdict(Level.O1, Dtype.bfloat16)
-    if is_nvidia(machine.device) and verdict is not None and not verdict.allowed:
-        out["bfloat16"] = verdict.reason
+    for dtype in (Dtype.float16, Dtype.bfloat16):
+        verdict = machine.verdict(Level.O1, dtype)
+        if is_nvidia(machine.device) and verdict is not None and not verdict.allowed:
+            out[str(dtype)] = verdict.reason
     return out
 
 
 def roofline(
-    machine: Machine, answer: Mapping[str, Any], seen: Utilisation, moment: datetime
+    machine: Machine,
+    answer: Mapping[str, Any],
+    seen: Utilisation,
+    moment: datetime,
+    others: Sequence[str] = (),
 ) -> Roofline:
-    """The child's numbers beside the catalogue's peaks; pure."""
+    """The child's numbers beside the catalogue's peaks; pure. ``others``: who used the GPU too."""
     device = machine.device
     known, bandwidth, without_peak = ceilings(device)
     copy = answer.get("copy_bytes_per_s")
@@ -81,7 +103,7 @@ def roofline(
     if not copy or not bandwidth:
         absent["copy_share_of_peak"] = without_peak or "no copy was measured"
     return Roofline(
-        device=machine.identity.device,
+        device=subject(machine.identity).device,
         label=Label.modelled if device.kind is DeviceKind.virtual else Label.measured,
         taken_at=moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
         paddle=machine.paddle.version,
@@ -107,6 +129,7 @@ def roofline(
         sm_clock_mhz=seen.sm_clock_mean_mhz,
         power_w=seen.power_mean_w,
         throttle_reasons=seen.throttle_reasons,
+        other_processes=tuple(others),
         absent=absent,
     )
 
@@ -117,4 +140,4 @@ def ceilings(device: Device) -> tuple[dict[str, Peak], float | None, str | None]
         return {}, None, device.absent.get("model", "it is not in the catalogue")
     if device.mig is not None:
         return {}, None, "an instance has a share of its GPU, and the catalogue is of the whole"
-    return peaks(device.model), device.model.bandwidth_gb_per_s * 1e9, None
+    return products(device.model), device.model.bandwidth_gb_per_s * 1e9, None

@@ -310,6 +310,8 @@ class Roofline:
     power_w: float | None = None
     throttle_reasons: tuple[str, ...] = ()
     """Seen in a tenth of the looks or more; ``slowed_by`` tells those that make it doubtful."""
+    other_processes: tuple[str, ...] = ()
+    """Seen on the GPU before or after: the rates are not its own alone."""
     absent: dict[str, str] = field(default_factory=dict)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from autoamp.probes.checks import GIB, problem
 from autoamp.probes.facts import (
     Device,
+    GpuProcess,
     Host,
     NvmlGpu,
     PaddleInstall,
@@ -115,12 +116,15 @@ def gpu_problems(device: Device, reading: NvmlReading, paddle: PaddleInstall) ->
     return [p for p in found if p is not None]
 
 
+def process_text(process: GpuProcess) -> str:
+    """``python (pid 12)``, ``pid 12``."""
+    return f"{process.name} (pid {process.pid})" if process.name else f"pid {process.pid}"
+
+
 def _busy(device: Device, gpu: NvmlGpu) -> Problem | None:
     total, free = device.memory_total_bytes, device.memory_free_bytes
     if gpu.processes:
-        who = ", ".join(
-            f"{p.name} (pid {p.pid})" if p.name else f"pid {p.pid}" for p in gpu.processes[:5]
-        )
+        who = ", ".join(process_text(p) for p in gpu.processes[:5])
         return problem(
             Severity.warning,
             f"Other processes use the GPU: {who}. Times and memory will be theirs as well.",

@@ -69,6 +69,16 @@ def tf32(model: GpuModel) -> Peak | None:
     return None if half is None else Peak(tflops=half.tflops / 2, derived="half of FP16's")
 
 
+def products(model: GpuModel) -> dict[str, Peak]:
+    """What matrix products of each dtype can reach through Paddle: ``peaks``, but for float16
+    without Tensor Cores. Paddle's products accumulate in float32, which cuBLAS then multiplies in
+    as well: neither Pascal's 1/64 nor the double rate of P100 and GTX 16xx is theirs."""
+    found = peaks(model)
+    if not model.tensor_core_generation and "float16" in found:
+        found["float16"] = Peak(tflops=model.fp32_tflops, derived="multiplied in float32")
+    return found
+
+
 def peaks(model: GpuModel) -> dict[str, Peak]:
     """By dtype (``float32``, ``tf32``, ``float16``, ``bfloat16``); absent: cannot or unknown."""
     found = {

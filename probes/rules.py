@@ -88,7 +88,7 @@ def _no_fp16_text(device: Device, paddle: PaddleInstall) -> str:
     if model is not None and model.fp16_plain_tflops is not None:
         share = model.fp16_plain_tflops / model.fp32_tflops
         if share < 0.5:
-            rate = f"; FP16 runs at 1/{round(1 / share)} of the FP32 rate"
+            rate = f"; FP16 arithmetic runs at 1/{round(1 / share)} of the FP32 rate"
         elif share > 1:
             rate = f"; its {share:.0f}x FP16 arithmetic is out of AMP's reach"
     gate = "Paddle switches FP16 AMP off below 7.0"

@@ -2,18 +2,13 @@
 
 from autoamp import wire
 from autoamp.probes.facts import GpuModel
-from autoamp.probes.peaks import peaks
+from autoamp.probes.peaks import products
 
 
 def virtual_device(model: GpuModel, memory_bytes: int, numerics: bool) -> wire.VirtualDevice:
-    """Dense peak rates in FLOP/s by dtype: Tensor Cores where there are any, else plain.
-
-    Without Tensor Cores float16 is no faster than float32: the double rate of P100 and GTX 16xx
-    is that of float16 accumulation, and Paddle's products accumulate in float32.
-    """
-    rates = {name: peak.tflops * 1e12 for name, peak in peaks(model).items()}
-    if not model.tensor_core_generation and "float16" in rates:
-        rates["float16"] = min(rates["float16"], rates["float32"])
+    """Dense peak rates of products in FLOP/s by dtype: Tensor Cores where there are any, else
+    plain."""
+    rates = {name: peak.tflops * 1e12 for name, peak in products(model).items()}
     return wire.VirtualDevice(
         name=model.name,
         alias=model.alias,

@@ -47,11 +47,13 @@ class Prior:
     """``SM clock 1980 MHz on average, 540 W``; empty if nothing was seen."""
     throttled: tuple[str, ...]
     """By heat or hardware; a GPU at its power limit does what it does in training."""
+    shared_with: tuple[str, ...] = ()
+    """Processes that used the GPU as well."""
 
     @property
     def trusted(self) -> bool:
-        """Rates of a throttled GPU are those of its cooling."""
-        return not self.throttled and "float32" in self.rates
+        """Rates of a throttled GPU are those of its cooling, of a shared one half another's."""
+        return not self.throttled and not self.shared_with and "float32" in self.rates
 
     def gain(self, name: str, *, fp32_in_tf32: bool) -> float | None:
         """How much faster products run in the dtype (or ``tf32``) than FP32's own; None if one
@@ -69,6 +71,11 @@ class Prior:
             return (
                 f"{which}: not used, the GPU was throttled then ({', '.join(self.throttled)}); "
                 "autoamp probe --bench takes it anew"
+            )
+        if self.shared_with:
+            return (
+                f"{which}: not used, other processes were on the GPU then "
+                f"({', '.join(self.shared_with)}); autoamp probe --bench takes it anew"
             )
         if not self.trusted:
             return f"{which}: not used, it has no rate for float32"
@@ -104,6 +111,7 @@ def read(roofline: Roofline) -> Prior:
         taken_at=roofline.taken_at,
         conditions=", ".join(seen),
         throttled=slowed_by(roofline.throttle_reasons),
+        shared_with=roofline.other_processes,
     )
 
 

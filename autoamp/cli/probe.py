@@ -51,7 +51,8 @@ def probe(
             # In planning mode: only its clock is asked, no product is computed.
             virtual = played(found.device, numerics=False)
             environment = _virtual_environment(virtual, found.paddle.python)
-        print(f"measuring on {found.device.name}: up to a minute", file=sys.stderr)
+        doing = "measuring on" if virtual is None else "modelling the rates of"
+        print(f"{doing} {found.device.name}: up to a minute", file=sys.stderr)
         roofline = measure(found, environment, virtual)
         try:
             save(found.identity, roofline)

@@ -7,6 +7,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from autoamp.label import Label
 from autoamp.probes import peaks
 from autoamp.probes.catalogue import models
 from autoamp.probes.facts import (
@@ -213,6 +214,7 @@ def _knob_answer(knob: KnobVerdict) -> Text:
 def roofline_table(roofline: Roofline) -> Group:
     """What ``--bench`` found, against the catalogue's peaks where they are known; below it what
     was not measured, and why."""
+    modelled = roofline.label is Label.modelled
     table = Table(
         title=f"roofline of {roofline.device}, {roofline.label} {roofline.taken_at}",
         title_justify="left",
@@ -244,8 +246,16 @@ def roofline_table(roofline: Roofline) -> Group:
     for name, why in roofline.absent.items():
         if name not in _SHARES:
             unmeasured.setdefault(why, []).append(_ROOFLINE_WORDS.get(name, name))
-    absent = [Text(f"{', '.join(x)}: not measured: {why}") for why, x in unmeasured.items()]
+    done = "modelled" if modelled else "measured"
+    absent = [Text(f"{', '.join(x)}: not {done}: {why}") for why, x in unmeasured.items()]
+    shares = (*(p.share_of_peak for p in roofline.matmuls), roofline.copy_share_of_peak)
+    if modelled:
+        absent.append(Text("the rates are the model's, whatever memory= and numerics= are"))
+    if any(share is not None and share > 1 for share in shares):
+        absent.append(Text(OVER_PEAK))
     conditions = []
+    if roofline.other_processes:
+        conditions.append(f"shared with {', '.join(roofline.other_processes)}: not used by tune")
     if roofline.sm_clock_mhz is not None:
         conditions.append(f"SM clock {roofline.sm_clock_mhz:.0f} MHz on average")
     if roofline.power_w is not None:
@@ -288,8 +298,13 @@ def matmul_text(product: MatmulRate) -> str:
     return f"{product.dtype} product {size}" + ("" if product.aligned else " (not aligned)")
 
 
+OVER_PEAK = "over: more than the catalogue's peak, which is at the data sheet's boost clock"
+
+
 def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.0%}"
+    if value is None:
+        return ""
+    return "over" if value > 1 else f"{value:.0%}"
 
 
 def catalogue_lines() -> list[str]:

@@ -19,6 +19,7 @@ from autoamp.measurement import Label, Utilisation
 from autoamp.played import played
 from autoamp.probes import bench, machine
 from autoamp.probes.facts import Machine, Roofline
+from autoamp.probes.nvml import NvmlReading
 from autoamp.probes.peaks import peaks
 from autoamp.probes.visible import child_environment
 
@@ -120,7 +121,9 @@ def test_a_virtual_device_is_asked_without_computing(monkeypatch: pytest.MonkeyP
     [
         ("v100-16gb", {"tf32", "bfloat16"}),
         ("t4", {"tf32", "bfloat16"}),
-        ("p100-sxm2", {"tf32", "bfloat16"}),
+        ("p100-sxm2", {"tf32", "bfloat16", "float16"}),
+        ("gtx1080", {"tf32", "bfloat16", "float16"}),
+        ("gtx1660-ti", {"tf32", "bfloat16", "float16"}),
         ("a100-40gb", set()),
     ],
 )
@@ -130,6 +133,38 @@ def test_what_the_gpu_has_not_is_not_measured_as_something_else(
     found = machine_files.assembled(monkeypatch, fake_nvml.load("no-gpu"), f"virtual:{alias}")
     left = bench.left_out(found)
     assert set(left) == skipped and all(left.values())
+
+
+def test_what_was_forced_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = machine_files.assembled(
+        monkeypatch, fake_nvml.load("no-gpu"), "virtual:gtx1660-ti", allow_unsupported=True
+    )
+    assert "float16" not in bench.left_out(found)
+
+
+def test_who_else_was_on_the_gpu_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "ask", lambda *words, **options: ANSWER)
+    busy = machine_files.assembled(monkeypatch, fake_nvml.load("h100-busy"))
+    assert busy.device.nvml is not None and busy.device.nvml.processes
+    found = bench.bench(busy, {}).other_processes
+    assert len(found) == len(busy.device.nvml.processes)
+    assert all(
+        str(p.pid) in text for p, text in zip(busy.device.nvml.processes, found, strict=True)
+    )
+    idle = machine_files.assembled(monkeypatch, fake_nvml.load("h100-idle"))
+    assert bench.bench(idle, {}).other_processes == ()
+    # Idle before, not after.
+    came = replace(busy.device.nvml, uuid=idle.device.uuid)
+    monkeypatch.setattr(bench.nvml, "read", lambda: NvmlReading(gpus=(came,)))
+    assert bench.bench(idle, {}).other_processes == found
+
+
+def test_a_virtual_gpus_roofline_carries_no_option_that_does_not_matter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "virtual:t4,memory=2GiB,numerics=off"
+    found = machine_files.assembled(monkeypatch, fake_nvml.load("no-gpu"), name)
+    assert bench.roofline(found, ANSWER, Utilisation(), NOON).device == "virtual:t4"
 
 
 @given(

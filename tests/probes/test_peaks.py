@@ -59,6 +59,16 @@ def test_pascal_has_its_plain_rate() -> None:
     assert peaks.float16(find("gtx1080")) == peaks.Peak(tflops=0.1386)
 
 
+@pytest.mark.parametrize("model", models(), ids=lambda m: m.alias)
+def test_products_without_tensor_cores_run_at_float32s_rate(model: GpuModel) -> None:
+    found, plain = peaks.products(model), peaks.peaks(model)
+    assert found.keys() == plain.keys()
+    if model.tensor_core_generation:
+        assert found == plain
+    elif "float16" in found:
+        assert found["float16"].tflops == model.fp32_tflops and found["float16"].derived
+
+
 def test_an_unknown_clock_gives_no_invented_peak() -> None:
     model = replace(
         find("rtx3090"), fp16_tensor_tflops=None, bf16_tensor_tflops=None, sm_count=None

@@ -1,6 +1,7 @@
 """The kept roofline: found for the same machine only, and never trusted when broken."""
 
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,38 @@ def test_the_rates_of_a_virtual_gpu_are_those_of_its_model(options: str) -> None
     assert roofline_store.load(replace(IDENTITY, device="t4")) is None
 
 
+def test_a_virtual_gpus_rates_are_those_of_one_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its code, its data and the catalogue; a real GPU's do not depend on them."""
+    plain = replace(IDENTITY, device="virtual:t4")
+    real = resources.files
+    for part in ("virtual/csrc", "virtual/data", "probes"):
+        copy = tmp_path / part.replace("/", "-")
+        for name, of in (
+            ("virtual/csrc", real("autoamp")), ("virtual/data", real("autoamp")),
+            ("probes", real("autoamp.probes").joinpath("..")),
+        ):  # fmt: skip
+            (copy / name).mkdir(parents=True)
+            for file in of.joinpath(name).iterdir():
+                if file.is_file() and file.name.endswith((".cc", ".h", ".json", ".csv")):
+                    (copy / name / file.name).write_bytes(file.read_bytes())
+
+        def files(package: str, copy: Path = copy) -> Path:
+            return copy / "probes" if package == "autoamp.probes" else copy
+
+        monkeypatch.setattr(roofline_store.resources, "files", files)
+        roofline_store.save(plain, ROOFLINE)
+        roofline_store.save(IDENTITY, ROOFLINE)
+        assert roofline_store.load(plain) == ROOFLINE
+        for file in (copy / part).iterdir():
+            before = file.read_bytes()
+            file.write_bytes(before + b" ")
+            assert roofline_store.load(plain) is None, file
+            assert roofline_store.load(IDENTITY) == ROOFLINE
+            file.write_bytes(before)
+
+
 @pytest.mark.parametrize("damage", [b"", b"{", b"null", b"[]", b"{}", b"\xff\xfe"])
 def test_a_broken_file_is_no_roofline(damage: bytes) -> None:
     path = roofline_store.save(IDENTITY, ROOFLINE)
@@ -67,7 +100,7 @@ def test_a_broken_file_is_no_roofline(damage: bytes) -> None:
 
 def test_another_schema_is_no_roofline() -> None:
     path = roofline_store.save(IDENTITY, ROOFLINE)
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
+    path.write_text(path.read_text().replace('"schema": 2', '"schema": 1'))
     assert roofline_store.load(IDENTITY) is None
 
 

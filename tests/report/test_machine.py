@@ -53,7 +53,7 @@ def test_pascal_is_refused_with_reason_and_alternative(monkeypatch: pytest.Monke
     text = " ".join(text_of(monkeypatch, "no-gpu", "virtual:gtx1080").split())
     assert "float16 O1 O2 OD no GeForce GTX 1080 has compute capability 6.1" in text
     assert "Instead:" in text
-    assert "1/64 of the FP32 rate" in text
+    assert "FP16 arithmetic runs at 1/64 of the FP32 rate" in text
 
 
 def test_a_roofline_shows_rate_share_and_conditions() -> None:
@@ -84,6 +84,48 @@ def test_a_roofline_shows_rate_share_and_conditions() -> None:
     assert "measured" in text
     text = " ".join(text.split())
     assert "at its power limit (software power cap)" in text and "no kernel" in text
+
+
+def printed(roofline: Roofline) -> str:
+    from rich.console import Console
+
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        console.print(report.roofline_table(roofline))
+    return capture.get()
+
+
+def bare(share: float, label: Label = Label.measured) -> Roofline:
+    product = MatmulRate(dtype="float32", m=64, n=64, k=64, flops_per_s=1e12, share_of_peak=share)
+    return Roofline(
+        device="virtual:t4" if label is Label.modelled else "Tesla T4",
+        label=label,
+        taken_at="2026-01-02T12:00:00Z",
+        paddle="3.1.0",
+        matmuls=(product,),
+        absent={"tf32": "no TF32"},
+    )
+
+
+def test_no_share_is_printed_above_the_peak() -> None:
+    assert "100%" in printed(bare(1.0)) and report.OVER_PEAK not in printed(bare(1.0))
+    over = printed(bare(1.04))
+    assert "%" not in over and report.OVER_PEAK in over
+
+
+def test_a_modelled_roofline_speaks_of_no_measuring() -> None:
+    text = printed(bare(0.9, Label.modelled))
+    assert "tf32: not modelled: no TF32" in text and "measured" not in text
+    assert "roofline of virtual:t4, modelled" in text
+    assert "whatever memory= and numerics= are" in text
+    assert "tf32: not measured: no TF32" in printed(bare(0.9))
+
+
+def test_a_shared_gpus_roofline_says_so() -> None:
+    from dataclasses import replace
+
+    text = printed(replace(bare(0.9), other_processes=("python (pid 12)",)))
+    assert "shared with python (pid 12)" in text
 
 
 def test_a_power_limit_is_not_called_throttling() -> None:

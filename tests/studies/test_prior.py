@@ -135,6 +135,15 @@ def test_a_throttled_roofline_is_said_and_not_used() -> None:
     assert prior.limits(prior.read(kept), Simulated()(BASELINE), O1_FP16) == []
 
 
+def test_a_roofline_of_a_gpu_that_others_used_is_said_and_not_used() -> None:
+    shared = replace(
+        roofline(float32=18, float16=240, bfloat16=9), other_processes=("python (pid 12)",)
+    )
+    done = drive(Simulated(), with_roofline(machine(), shared))
+    assert first_looks(done)[0] == "O1 bfloat16"
+    assert any("not used" in line and "python (pid 12)" in line for line in done.result.why)
+
+
 def test_a_roofline_at_the_power_limit_is_used_and_says_so() -> None:
     """Any board under large products is there; a T4 in all of its work."""
     kept = roofline(throttled=(POWER_CAP,), float32=18, float16=240, bfloat16=9)

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from autoamp.probes import catalogue
+from autoamp.probes import bench, catalogue, choice
+from autoamp.probes.device_spec import DeviceSpec
+from autoamp.probes.facts import DeviceKind
 from autoamp.probes.virtual import virtual_device
 from autoamp.virtual.clock_data import parameters_for
 
 pytestmark = [pytest.mark.needs_paddle, pytest.mark.needs_compiler]
 
 MEMORY, MATMUL, CONV = 0, 2, 4
-FLOAT32, FLOAT16 = 1, 2
+FLOAT32, FLOAT16, BFLOAT16 = 1, 2, 3
 
 
 def product(kind: int, unit: int, m: int, n: int, k: int, layout: str = "NHWC") -> str:
@@ -52,6 +54,19 @@ def workload(name: str, unit: int) -> str:
     return (product(MATMUL, unit, 32, 64, 64) + stream(unit, 2048)) * 200
 
 
+SQUARES = (8192, 4096, 1024, 4095)
+"""Products of ``autoamp probe --bench``."""
+
+
+def square(size: int, unit: int) -> str:
+    bytes_each = 4 if unit == FLOAT32 else 2
+    odd = 1 if size % 2 else 64
+    moved = 3 * bytes_each * size * size
+    return (
+        f"k product {MATMUL} {unit} {bytes_each} {moved} 0 0 {odd} 0 0 1 {size} {size} {size} 1\n"
+    )
+
+
 WORKLOADS = ("products", "convolutions", "depthwise", "small")
 
 REPLAY = """
@@ -82,6 +97,11 @@ def seconds(plugin: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
             path = folder / f"{name}-{unit}.txt"
             path.write_text(workload(name, unit), encoding="utf-8")
             traces[f"{name}-{unit}"] = str(path)
+    for size in SQUARES:
+        for unit in (FLOAT32, FLOAT16, BFLOAT16):
+            path = folder / f"square{size}-{unit}.txt"
+            path.write_text(square(size, unit), encoding="utf-8")
+            traces[f"square{size}-{unit}"] = str(path)
     gpus: dict[str, Any] = {}
     for model in catalogue.models():
         device = virtual_device(model, model.memory_bytes, numerics=False)
@@ -132,6 +152,17 @@ def test_no_gpu_is_above_its_peaks(seconds: dict[str, float]) -> None:
                     assert took > flops / peak, (model.alias, name, dtype)
                     if name != "small":  # small operands lie in the cache
                         assert took > moved / device.bandwidth_bytes_per_s, (model.alias, name)
+
+
+def test_no_product_of_a_roofline_is_above_its_peak(seconds: dict[str, float]) -> None:
+    units = {"float32": (1, 0), "tf32": (1, 1), "float16": (2, 0), "bfloat16": (3, 0)}
+    for model in catalogue.models():
+        device = choice.virtual(DeviceSpec(kind=DeviceKind.virtual, model=model.alias))
+        for dtype, peak in bench.ceilings(device)[0].items():
+            unit, tf32 = units[dtype]
+            for size in SQUARES:
+                rate = 2.0 * size**3 / seconds[f"{model.alias} square{size}-{unit} {tf32}"]
+                assert 0 < rate <= peak.tflops * 1e12, (model.alias, dtype, size)
 
 
 def test_16_bits_gain_what_arithmetic_or_bytes_allow(seconds: dict[str, float]) -> None:
