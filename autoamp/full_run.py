@@ -4,7 +4,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from autoamp.probes import machine as probes_machine
 from autoamp.probes import visible
 from autoamp.probes.facts import DeviceKind, Machine
 from autoamp.process import Exit, run_foreground
-from autoamp.settings import Setting
+from autoamp.settings import Dtype, Setting
 from autoamp.studies import recommend, script_identity
 from autoamp.studies.recommendation import Recommendation, Recommended
 from autoamp.virtual import build as virtual_build
@@ -81,6 +81,7 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
         target.entry, is_module=target.is_module, arguments=target.arguments, cwd=target.cwd
     )
     notes += script_notes(config, script)
+    other = is_other_script(config, script)
     recommended = config.chosen(keep_batch=keep_batch)
     if not recommended.confirmed:
         notes.append("this setting was not confirmed in fresh runs: the search was cut short")
@@ -95,7 +96,7 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
             )
     if setting.tf32:
         notes += tf32_notes(machine, setting)
-    notes += batch_notes(config, setting)
+    notes += batch_notes(config, setting, other_script=other)
     return FullRun(
         target=target,
         machine=machine,
@@ -106,9 +107,17 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
     )
 
 
-def batch_notes(config: Recommendation, setting: Setting) -> tuple[str, ...]:
-    """That the batch size is not the script's own, why, and what is done about it."""
+def batch_notes(
+    config: Recommendation, setting: Setting, *, other_script: bool = False
+) -> tuple[str, ...]:
+    """That the batch size is not the script's own, why, and what is done about it. Of another
+    script than the one that was tuned neither batch nor learning rate is known."""
     own, batch = config.own_batch, setting.batch_size
+    if other_script and batch is not None:
+        return (
+            f"batch size {batch} is set if a loader here is called as in {config.script.entry}; "
+            "what this script's own batch and learning rate are is not known",
+        )
     advice = recommend.learning_rate_advice(own, batch)
     if advice is None:
         return ()
@@ -143,7 +152,7 @@ def script_notes(
     then = {f.path: f.sha256 for f in config.script.files}
     now = {f.path: f.sha256 for f in script.files}
     notes = []
-    if os.path.basename(config.script.entry) != os.path.basename(script.entry):
+    if is_other_script(config, script):
         notes.append(f"tuned for another script: {config.script.entry}, not {script.entry}")
     changed = sorted(p for p in then.keys() & now.keys() if then[p] != now[p])
     notes += [f"changed since it was tuned: {path}" for path in changed]
@@ -153,6 +162,11 @@ def script_notes(
             + (" ".join(config.script.arguments) or "none")
         )
     return tuple(notes)
+
+
+def is_other_script(config: Recommendation, script: script_identity.ScriptIdentity) -> bool:
+    """Another file than the one that was tuned, by its name: the same one may have moved."""
+    return os.path.basename(config.script.entry) != os.path.basename(script.entry)
 
 
 def run(full: FullRun, config: Recommendation, say: Callable[[str], None]) -> int:
@@ -252,7 +266,7 @@ def summarise(
                 f"(trial {promised.memory.peak_bytes / 2**20:,.1f})"
             )
         say("autoamp run: " + ", ".join(parts) + f"; {path}")
-    for warning in warnings(seen):
+    for warning in (*warnings(seen), *not_seen(seen, full.setting, plan.templated)):
         say(f"autoamp run: warning: {warning}")
 
 
@@ -274,4 +288,34 @@ def warnings(seen: Measurement) -> tuple[str, ...]:
         for x in seen.effects
         if x.knob == "tf32" and not x.effective
     ]
+    return tuple(out)
+
+
+def not_seen(
+    seen: Measurement, setting: Setting, templated: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Parts of the setting that the training showed nothing of. ``templated``: knobs that the
+    script took as arguments, and may have used in ways that no hook sees."""
+    if not seen.steps_done:
+        return ()
+    out = []
+    for effect in seen.effects:
+        if effect.knob != "batch_size" or effect.effective:
+            continue
+        if effect.seen != "0":
+            out.append(
+                f"batch size {effect.wanted} was not delivered: the training ran at "
+                f"{effect.seen}; the loader that was tuned was not found in it"
+            )
+        elif "batch_size" not in templated:
+            out.append(
+                f"batch size {effect.wanted} was not delivered: no DataLoader of Paddle's fed the "
+                "training, which ran at the script's own"
+            )
+    if not setting.is_mixed or "amp_level" in templated:
+        return tuple(out)
+    if not any(x.knob == "amp_level" for x in seen.applied):
+        out.append(f"{setting.precision()} was not applied: no model was called under AMP")
+    elif setting.dtype is Dtype.float16 and seen.final_loss_scale is None:
+        out.append("no enabled GradScaler was seen: float16 gradients were not scaled")
     return tuple(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from dataclasses import replace
 
@@ -16,6 +17,9 @@ from autoamp.studies.session import Session
 from autoamp.studies.space import FP32, build_space, memory_of, tunable_loaders
 
 Steps = Generator[Proposal, Measurement, None]
+
+NATIVE = re.compile(r"\d+ {2,}.*(::|\()|-{5,}$|C\+\+ Traceback \(|Error Message Summary:")
+"""``12  phi::Allocator::Allocate(unsigned long)``, and the headings of such a list."""
 
 HOPELESS_PEAKS = 3
 """Two peaks make a line, and the allocator's blocks may bend it; a third has to agree."""
@@ -161,14 +165,20 @@ def _fp32(s: Session, setting: Setting) -> Steps:
         s.fp32_reason = None
 
 
+def without_frames(text: str) -> str:
+    """The script's output without Paddle's native frames and the headings around them."""
+    return "\n".join(x for x in text.splitlines() if not NATIVE.match(x.strip()))
+
+
 def baseline_failed(measurement: Measurement, how: str, give: str | None = None) -> ScriptError:
     """The error for a script that does not run: outcome, reason, and the log's tail. ``give``:
     what else may help where memory is short."""
     reason = measurement.reason or "no reason recorded"
-    # What a device refuses is said in the reason; the traceback above it in the log is not the
-    # script's fault.
+    # What a device refuses or has no room for is said in the reason; the traceback above it in
+    # the log is not the script's fault.
     refused = measurement.outcome is Outcome.unsupported_on_device
-    tail = "" if refused else measurement.log_tail.rstrip()
+    no_room = measurement.outcome in MEMORY_OUTCOMES
+    tail = "" if refused or no_room else without_frames(measurement.log_tail).rstrip()
     log = f"\nThe last lines of its output:\n{tail}" if tail else ""
     where = f" Full log: {measurement.log_path}" if measurement.log_path else ""
     message = f"the script does not run {how}: {measurement.outcome}: {reason}{log}"

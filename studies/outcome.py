@@ -45,7 +45,7 @@ def result_of(s: Session, picks: Picks, stopped: str | None) -> Result:
     best_choice = _choice(s, best, picks, same_batch=s.options.keep_batch)
     own_choice = best_choice if own is best else _choice(s, own, picks, same_batch=True)
     mixed_choice = None if mixed is None else _choice(s, mixed, picks, same_batch=False)
-    default, default_reason = _default(s, best)
+    default, default_reason = _default(s, best, own)
     headline, why = reasons.explain(s, verdict, best_choice, mixed_choice, stopped)
     return Result(
         machine=s.machine,
@@ -158,10 +158,11 @@ def _split(
     return gain, total.ratio / gain.ratio, None
 
 
-def _default(s: Session, best: Candidate) -> tuple[str, str]:
+def _default(s: Session, best: Candidate, own: Candidate) -> tuple[str, str]:
     if s.options.keep_batch:
         return "at_your_batch", "--keep-batch was given"
-    if s.facts.scheduled_by == "iterations":
+    other_batch = s.batch_of(best.setting) != s.batch_of(own.setting)
+    if s.facts.scheduled_by == "iterations" and other_batch:
         return "at_your_batch", (
             "the script is scheduled by iterations: a larger batch would not finish sooner, it "
             "would see more data"

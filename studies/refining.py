@@ -65,10 +65,14 @@ def changes_nothing(s: Session, setting: Setting) -> str | None:
     both ran it has its plain form's very time and memory. None if it may differ."""
     if not s.virtual:
         return None
-    for knob in ("use_promote", "master_grad"):
-        if getattr(setting, knob) is None:
+    plain_forms = {
+        "use_promote": replace(setting, use_promote=None),
+        "master_grad": replace(setting, master_grad=None),
+    }
+    for knob, form in plain_forms.items():
+        if form == setting:
             continue
-        ours, theirs = s.curve(setting), s.curve(replace(setting, **{knob: None}))
+        ours, theirs = s.curve(setting), s.curve(form)
         for mine in ours.fitting:
             plain = theirs.at(mine.batch)
             if plain is None or plain.failed is not None:

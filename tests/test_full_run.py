@@ -1,11 +1,13 @@
 """``autoamp run``: what it refuses and what it says when a setting did not take effect."""
 
+from dataclasses import replace
+
 import pytest
 from simulated_device import GIB, Simulated, ampere, drive, t4, tf32_knob
 
 from autoamp import full_run
 from autoamp.errors import MachineError
-from autoamp.measurement import Effect, Measurement, Outcome
+from autoamp.measurement import Applied, Effect, LossScale, Measurement, Outcome
 from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies import recommend
 from autoamp.studies.recommendation import Recommendation
@@ -98,3 +100,62 @@ def test_nothing_is_told_where_the_setting_has_the_scripts_own_batch_again() -> 
     assert config.as_written.batch_size == 128 and config.own_batch == 256
     assert config.at_your_batch.setting.batch_size == 256
     assert notes_of(config, keep_batch=True) == ()
+
+
+def batch_effect(delivered: int) -> Effect:
+    return Effect(knob="batch_size", wanted="64", seen=str(delivered), effective=delivered == 64)
+
+
+@pytest.mark.parametrize(
+    ("delivered", "templated", "told"),
+    [
+        (64, (), None),
+        (32, (), "the training ran at 32"),
+        (0, (), "no DataLoader"),
+        (0, ("batch_size",), None),
+        (32, ("batch_size",), "the training ran at 32"),
+    ],
+)
+def test_a_batch_that_was_not_delivered_is_told(
+    delivered: int, templated: tuple[str, ...], told: str | None
+) -> None:
+    seen = Measurement(outcome=Outcome.ok, steps_done=5, effects=(batch_effect(delivered),))
+    found = full_run.not_seen(seen, Setting(batch_size=64), templated)
+    assert [told in x for x in found] == [True] if told is not None else found == ()
+    assert full_run.not_seen(replace(seen, steps_done=0), Setting(batch_size=64)) == ()
+
+
+@pytest.mark.parametrize("dtype", [Dtype.float16, Dtype.bfloat16])
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("scaler", [True, False])
+def test_amp_that_the_training_never_ran_under_is_told(
+    dtype: Dtype, applied: bool, scaler: bool
+) -> None:
+    setting = Setting(amp_level=Level.O1, dtype=dtype)
+    hook = Applied(knob="amp_level", value="O1", where="train.py:3")
+    seen = Measurement(
+        outcome=Outcome.ok,
+        steps_done=5,
+        applied=(hook,) if applied else (),
+        loss_scales=(LossScale(step=0, value=1024.0),) if scaler else (),
+    )
+    found = full_run.not_seen(seen, setting)
+    if not applied:
+        assert [setting.precision() in x and "not applied" in x for x in found] == [True]
+    elif dtype is Dtype.float16 and not scaler:
+        assert ["GradScaler" in x for x in found] == [True]
+    else:
+        assert found == ()
+    assert full_run.not_seen(seen, setting, ("amp_level",)) == ()
+    # FP32 of a script that calls no AMP leaves no trace, and needs none.
+    fp32 = Setting(amp_level=Level.O0, dtype=Dtype.float32)
+    assert full_run.not_seen(replace(seen, applied=()), fp32) == ()
+
+
+def test_another_scripts_batch_and_learning_rate_are_not_spoken_of() -> None:
+    config = config_of(Simulated())
+    setting = config.chosen(keep_batch=False).setting
+    (told,) = full_run.batch_notes(config, setting, other_script=True)
+    assert f"batch size {setting.batch_size} is set if" in told and "32" not in told
+    alone = replace(setting, batch_size=None)
+    assert full_run.batch_notes(config, alone, other_script=True) == ()

@@ -164,7 +164,11 @@ def _batch_lines(rec: Recommendation) -> list[str]:
             at = "at batch"
         out.append(f"  {at} {_plain(own.measured.batch_size)}: {text} (autoamp run --keep-batch)")
     if rec.default == "at_your_batch":
-        out.append(f"  autoamp run takes the setting at your own batch: {rec.default_reason}")
+        batch = rec.at_your_batch.measured.batch_size
+        where = "your own batch"
+        if None not in (batch, rec.own_batch) and batch != rec.own_batch:
+            where = f"batch {batch}, for your own {rec.own_batch} does not fit"
+        out.append(f"  autoamp run takes the setting at {where}: {rec.default_reason}")
     return out
 
 

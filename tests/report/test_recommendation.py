@@ -196,3 +196,17 @@ def test_energy_is_shown_where_power_was_sampled() -> None:
     best = msgspec.structs.replace(rec.best, measured=measured)
     text = "\n".join(lines(msgspec.structs.replace(rec, best=best)))
     assert "150 J" in row(text, "energy for 1,000 samples")
+
+
+@pytest.mark.parametrize("own_batch", [32, 512])
+def test_the_setting_that_run_takes_is_named_by_what_it_is(own_batch: int) -> None:
+    """A batch that does not fit is nobody's own any more."""
+    laws = Simulated(own_batch=own_batch, scheduled_by="iterations", overhead_s=0.05)
+    done = drive(laws)
+    assert done.result.default == "at_your_batch"
+    batch = done.result.at_your_batch.setting.batch_size
+    at = (
+        "your own batch" if batch == own_batch else f"batch {batch}, for your own 512 does not fit"
+    )
+    assert (batch == own_batch) == (own_batch == 32)
+    assert f"autoamp run takes the setting at {at}: the script is scheduled" in text_of(done)

@@ -6,8 +6,9 @@ import pytest
 from simulated_device import GIB, Simulated, drive, t4, virtual
 
 from autoamp.errors import ScriptError
-from autoamp.measurement import Outcome, Phase
+from autoamp.measurement import Measurement, Outcome, Phase
 from autoamp.settings import AS_WRITTEN, Dtype, Level, Setting
+from autoamp.studies.baseline import baseline_failed
 from autoamp.studies.phases import Options, Proposal
 from autoamp.studies.score import standing
 
@@ -182,3 +183,30 @@ def test_a_halved_fp32_that_is_alone_is_confirmed_too() -> None:
 
     result = drive(Simulated(own_batch=512, fails=refuses)).result
     assert result.verdict == "keep_fp32" and result.best.confirmed
+
+
+FRAMES = """Epoch 1/2
+--------------------------------------
+C++ Traceback (most recent call last):
+--------------------------------------
+0   paddle::pybind::eager_api_matmul(_object*, _object*, _object*)
+12  phi::memory::Allocate(phi::Place const&, unsigned long)
+13  std::string phi::enforce::GetCompleteTraceBackString<std::string >(std::string&&, int)
+----------------------
+Error Message Summary:
+----------------------
+InvalidArgumentError: the shapes do not match
+3 epochs were asked for
+step 12 loss 0.3 (best 0.2)"""
+
+
+@pytest.mark.parametrize("outcome", [Outcome.crashed, Outcome.out_of_memory, Outcome.no_steps])
+def test_native_frames_are_not_the_scripts_last_words(outcome: Outcome) -> None:
+    failed = Measurement(outcome=outcome, reason="the reason", log_tail=FRAMES)
+    message = str(baseline_failed(failed, "as written").message)
+    assert "phi::" not in message and "Traceback" not in message and "---" not in message
+    assert "the reason" in message
+    # Where memory was short the reason has Paddle's sentence.
+    assert ("the shapes do not match" in message) == (outcome is not Outcome.out_of_memory)
+    assert ("3 epochs were asked for" in message) == (outcome is not Outcome.out_of_memory)
+    assert ("step 12 loss 0.3 (best 0.2)" in message) == (outcome is not Outcome.out_of_memory)

@@ -527,6 +527,14 @@ def test_iterations_make_the_scripts_batch_the_default() -> None:
     done = drive(Simulated(scheduled_by="iterations"))
     assert done.result.default == "at_your_batch"
     assert "iterations" in done.result.default_reason
+    # Where both are the same there is nothing to prefer.
+    for simulated in (
+        Simulated(scheduled_by="iterations", has_loader=False),
+        Simulated(scheduled_by="iterations", per_sample_s=SLOW_AMP, overhead_s=0.0),
+    ):
+        same = drive(simulated, options=Options(trials=6)).result
+        assert same.best.setting.batch_size == same.at_your_batch.setting.batch_size
+        assert same.default == "best"
     kept = drive(Simulated(), options=Options(keep_batch=True))
     assert kept.result.default == "at_your_batch"
     assert {p.setting.batch_size for p in kept.proposals} <= {None, 32}
