@@ -48,6 +48,13 @@ DEVICE_TEXTS = ("vgpu", "/autoamp/virtual/csrc/")
 """What names the virtual device in a message: its name, or the plug-in's source."""
 
 
+COPIED_VIEWS = (
+    "Paddle 2.6 on a virtual device copies where a GPU gives views (slices, reshape, transpose): "
+    "what the script writes into them in place does not reach the tensor behind"
+)
+"""Not emulated: 2.6's strided kernels need device functions that custom devices do not have."""
+
+
 @dataclass
 class Process:
     """The events of one process of the trial."""
@@ -213,6 +220,7 @@ def _numbers(plan: wire.Plan, main: Process, setting: Setting) -> Measurement:
         dataset_restarts=int(end.get("dataset_restarts", 0)),
         # What is known of this Paddle bites a GradScaler; a run without one has nothing to say.
         caveats=(tuple(paddle.get("caveats", ())) if state.get("scaler_enabled") else ())
+        + ((COPIED_VIEWS,) if virtual and str(paddle.get("version")).startswith("2.") else ())
         + tuple(f"hook: {x}" for x in main.faults),
     )
 

@@ -162,6 +162,9 @@ def install(paddle: Any, device: wire.VirtualDevice, clock_s: Callable[[], float
         "ipc_collect": nothing,
         "Stream": stream_class,
         "Event": event_class,
+        "create_stream": stream_class,
+        "create_event": event_class,
+        "extract_cuda_device_id": lambda device, op_name=None: _check_index(device),
         "max_memory_allocated": memory("Allocated", "device_memory_stat_peak_value"),
         "max_memory_reserved": memory("Reserved", "device_memory_stat_peak_value"),
         "memory_allocated": memory("Allocated", "device_memory_stat_current_value"),
@@ -171,6 +174,8 @@ def install(paddle: Any, device: wire.VirtualDevice, clock_s: Callable[[], float
         answers["reset_max_memory_allocated"] = reset("Allocated")
         answers["reset_max_memory_reserved"] = reset("Reserved")
         answers["reset_peak_memory_stats"] = reset("Allocated")
+    for key in ("allocate_record_table", "allocate_record_plot"):
+        answers[key] = _refusal(f"paddle.device.cuda.{key}")
     always = {"get_device_properties", "get_device_name", "get_device_capability", "is_available"}
     for module in (paddle.device.cuda, sys.modules.get("paddle.cuda")):
         for key, answer in answers.items() if module is not None else ():
@@ -184,8 +189,30 @@ def install(paddle: Any, device: wire.VirtualDevice, clock_s: Callable[[], float
         replace_everywhere("synchronize", paddle.device.synchronize, nothing)
     if hasattr(paddle.device, "ipc_collect"):
         replace_everywhere("ipc_collect", paddle.device.ipc_collect, nothing)
+    if hasattr(paddle.device, "extract_device_id"):
+        replace_everywhere(
+            "extract_device_id",
+            paddle.device.extract_device_id,
+            answers["extract_cuda_device_id"],
+        )
+    if hasattr(paddle.device, "get_default_device"):
+
+        def get_default_device() -> Any:
+            # Paddle's own finds "gpu" within the virtual device's name.
+            return paddle.device(paddle.get_device().replace("gpu", "cuda"))
+
+        replace_everywhere(
+            "get_default_device", paddle.device.get_default_device, get_default_device
+        )
     if hasattr(paddle.device, "Event"):
         _time_events(paddle.device.Event, clock_s)
+
+
+def _refusal(name: str) -> Callable[..., None]:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(f"{name} is not supported on the virtual device (vgpu)")
+
+    return refuse
 
 
 def _time_events(event_class: Any, clock_s: Callable[[], float]) -> None:

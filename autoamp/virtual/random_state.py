@@ -17,8 +17,10 @@ def install(paddle: Any) -> None:
     def generator(place: Any = None) -> Any:
         return core.default_cpu_generator()
 
-    if hasattr(core, "default_custom_device_generator"):
-        core.default_custom_device_generator = generator
+    # What asks "which generator" with a virtual place takes the one branch or the other.
+    for name in ("default_custom_device_generator", "default_cuda_generator"):
+        if hasattr(core, name):
+            setattr(core, name, generator)
 
     def get_cuda_rng_state() -> list[Any]:
         return [generator().get_state()]

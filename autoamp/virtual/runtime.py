@@ -13,6 +13,7 @@ from autoamp.virtual import (
     amp_gates,
     conv_flags,
     cuda_module,
+    paddle_2,
     random_state,
     ranks,
     script_names,
@@ -80,8 +81,7 @@ def install(device: wire.VirtualDevice) -> None:
         paddle, dict(os.environ), lambda limit, kind: library.call("conv_workspace", limit, kind)
     )
     if paddle.__version__.startswith("2."):
-        # 2.6's strided kernels call device functions that custom devices do not have.
-        paddle.set_flags({"FLAGS_use_stride_kernel": False})
+        paddle_2.install(paddle)
     _follow_tf32(paddle.base.core, library)
     paddle.set_device(script_names.DEVICE_TYPE)
 
@@ -97,7 +97,7 @@ def _follow_tf32(core: Any, library: Library) -> None:
             library.call("set_tf32", int(core.get_cublas_switch()), int(core.get_cudnn_switch()))
 
     if not hasattr(core, "get_cublas_switch"):
-        _stand_in_switches(core)
+        paddle_2.stand_in_switches(core)
     tell()
     for name in ("set_cublas_switch", "set_cudnn_switch"):
         original = getattr(core, name)
@@ -109,22 +109,6 @@ def _follow_tf32(core: Any, library: Library) -> None:
         # Whoever replaces it after us looks for it by its name.
         switch.__name__ = name
         script_names.replace_everywhere(name, original, switch)
-
-
-def _stand_in_switches(core: Any) -> None:
-    """CPU wheels of Paddle 2.6 lack the switches that scripts for GPUs may call; its GPU wheels
-    begin with both on (read in 2.6.2), so that FP32 is TF32 there."""
-    state = {"cublas": True, "cudnn": True}
-    for name in state:
-
-        def get_switch(name: str = name) -> bool:
-            return state[name]
-
-        def set_switch(on: bool, name: str = name) -> None:
-            state[name] = bool(on)
-
-        setattr(core, f"get_{name}_switch", get_switch)
-        setattr(core, f"set_{name}_switch", set_switch)
 
 
 def set_numerics(on: bool) -> None:

@@ -3,6 +3,7 @@
 Not a test module: it runs on the virtual device, under each version of Paddle.
 """
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -19,18 +20,36 @@ ARGUMENTS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "manual_seed_all": lambda: (3,),
     "is_compiled_with_custom_device": lambda: ("vgpu",),
     "get_device_module": lambda: ("cuda",),
+    "extract_cuda_device_id": lambda: ("gpu:0", "the tour"),
+    "extract_device_id": lambda: ("gpu:0", "the tour"),
+    "device_to_place": lambda: ("gpu:0",),
+    "allocate_record_guard": lambda: (True,),
 }
 # What there is no such thing as here; Paddle or autoamp says so.
 LACKING = {
     "cuda.vmm_compact": "not supported",
     "device.vmm_compact": "not supported",
     "cuda.cuda_graphed_layer": "",
+    "cuda.allocate_record_table": "not supported",
+    "cuda.allocate_record_plot": "not supported",
 }
 GPU_NAMES = (0, "gpu:0")
 
 
 def names_of(module: Any) -> list[str]:
-    return sorted(set(getattr(module, "__all__", ())))
+    """What it exports, and every public function of its own besides."""
+    name = module.__name__
+    own = {
+        key
+        for key in dir(module)
+        if not key.startswith("_")
+        and not inspect.isclass(getattr(module, key))
+        and callable(getattr(module, key))
+        and str(getattr(getattr(module, key), "__module__", "")).startswith(
+            (name, "autoamp.virtual")
+        )
+    }
+    return sorted(own | set(getattr(module, "__all__", ())))
 
 
 def calls() -> dict[str, Callable[[], Any]]:
@@ -54,7 +73,7 @@ def calls() -> dict[str, Callable[[], Any]]:
             ):
                 continue
             if name == "set_rng_state":
-                state = paddle.device.get_rng_state
+                state = module.get_rng_state
                 found[key] = lambda function=function, state=state: function(state())
                 continue
             arguments = ARGUMENTS.get(name, tuple)
@@ -79,6 +98,7 @@ def calls() -> dict[str, Callable[[], Any]]:
             "layer.to place": lambda: on_gpu(nn.Linear(2, 2).to(paddle.CUDAPlace(0)).weight),
             "places": lambda: paddle.static.cuda_places(),
             "is_compiled_with_cuda": lambda: require(paddle.is_compiled_with_cuda()),
+            "generator": seeds_repeat,
             "random state": lambda: paddle.set_cuda_rng_state(paddle.get_cuda_rng_state()),
             "from the disk": from_disk,
             "model": fit,
@@ -125,6 +145,24 @@ def timed(module: Any) -> None:
     end.synchronize()
     if hasattr(end, "elapsed_time"):
         assert start.elapsed_time(end) > 0
+
+
+def seeds_repeat() -> None:
+    """Whoever seeds or restores: the same numbers come again."""
+    holders = [paddle.device.cuda, paddle.device, paddle]
+    for holder in holders:
+        for name in ("manual_seed", "manual_seed_all", "seed"):
+            if hasattr(holder, name):
+                seed = getattr(holder, name)
+                seed(7)
+                first = paddle.rand([4]).numpy()
+                seed(7)
+                assert (paddle.rand([4]).numpy() == first).all(), name
+        if hasattr(holder, "get_rng_state"):
+            state = holder.get_rng_state()
+            first = paddle.rand([4]).numpy()
+            holder.set_rng_state(state)
+            assert (paddle.rand([4]).numpy() == first).all()
 
 
 def from_disk() -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_trials import SCRIPTS, trial
 
+from autoamp.collect import COPIED_VIEWS
+from autoamp.measurement import Outcome
 from autoamp.virtual.build import ensure_built
 from autoamp.virtual.device import child_environment
 
@@ -77,23 +80,29 @@ print(json.dumps(out))
 """
 
 
-def test_every_level_trains(devices: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_paddle_2(body: str, device: Any, folder: Path | None = None) -> dict[str, Any]:
+    """What the last line that ``body`` printed says."""
     assert PYTHON
-    plugin = ensure_built(PYTHON, print)
-    device = replace(devices.a100, memory_bytes=1 << 30)
     done = subprocess.run(
-        [PYTHON, "-c", BODY],
+        [PYTHON, "-c", body],
+        cwd=folder,
         env={
             **os.environ,
-            **child_environment(device, plugin),
+            **child_environment(device, ensure_built(PYTHON, print)),
             "TEST_DEVICE": json.dumps(asdict(device)),
+            "TEST_FOLDER": str(Path(__file__).parent),
             "PYTHONPATH": str(ROOT),
         },
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    got = json.loads(done.stdout.strip().splitlines()[-1])
+    got: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return got
+
+
+def test_every_level_trains(devices: Any) -> None:
+    got = in_paddle_2(BODY, replace(devices.a100, memory_bytes=1 << 30))
     assert got["version"].startswith("2.6") and got["device"] == "gpu:0"
     assert got["runs"]["O0float16"][0] == pytest.approx(got["cpu"], rel=1e-5)
     for name, (losses, conv) in got["runs"].items():
@@ -130,24 +139,67 @@ print(json.dumps({**out, "said": said}))
 
 
 def test_the_gpu_modules_and_the_refusal_of_ranks(devices: Any, tmp_path: Path) -> None:
-    assert PYTHON
-    plugin = ensure_built(PYTHON, print)
-    done = subprocess.run(
-        [PYTHON, "-c", BODY.split("import numpy")[0] + "import sys\n" + TOUR],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            **child_environment(devices.a100, plugin),
-            "TEST_DEVICE": json.dumps(asdict(devices.a100)),
-            "TEST_FOLDER": str(Path(__file__).parent),
-            "PYTHONPATH": str(ROOT),
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    got = json.loads(done.stdout.strip().splitlines()[-1])
+    body = BODY.split("import numpy")[0] + "import sys\n" + TOUR
+    got = in_paddle_2(body, devices.a100, tmp_path)
     assert got["count"] >= 40
     assert not got["wrong"], "\n".join(f"{k}: {v}" for k, v in got["wrong"].items())
     assert len(got["said"]) == 3
     assert all("does not support 2 ranks" in x for x in got["said"])
+
+
+ATTENTION = """
+import itertools
+F = paddle.nn.functional
+rng = np.random.RandomState(0)
+base = [rng.rand(2, 16, 4, 32).astype("float32") for _ in range(3)]
+mask = paddle.to_tensor(rng.rand(2, 1, 16, 16).astype("float32"), place=paddle.CPUPlace())
+def plain(q, k, v, mask, causal):
+    q, k, v = (x.transpose([0, 2, 1, 3]) for x in (q, k, v))
+    scores = q @ k.transpose([0, 1, 3, 2]) * 32 ** -0.5
+    if mask is not None:
+        scores = scores + mask
+    if causal:
+        scores = scores + paddle.triu(paddle.full([16, 16], -1e4), 1)
+    return (F.softmax(scores) @ v).transpose([0, 2, 1, 3])
+def results(call, place, dtype):
+    tensors = [paddle.to_tensor(x, place=place).astype(dtype) for x in base]
+    for tensor in tensors:
+        tensor.stop_gradient = False
+    out = call(*tensors)
+    out.astype("float32").sum().backward()
+    return [out.astype("float32").numpy(), tensors[2].grad.astype("float32").numpy()], out.dtype
+off, dtypes = {}, {}
+for dtype, masked, causal in itertools.product(
+    ("float32", "float16", "bfloat16"), (False, True), (False, True)
+):
+    paddle.set_device("cpu")
+    own = mask if masked else None
+    want, _ = results(lambda q, k, v: plain(q, k, v, own, causal), paddle.CPUPlace(), "float32")
+    paddle.set_device("gpu")
+    own = paddle.to_tensor(mask).cuda().astype(dtype) if masked else None
+    got, kind = results(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, own, is_causal=causal),
+        paddle.CUDAPlace(0), dtype)
+    off[f"{dtype} {masked} {causal}"] = max(float(abs(a - b).max()) for a, b in zip(got, want))
+    dtypes[dtype] = str(kind)
+x = paddle.ones([2, 16, 4, 32])
+flash, _ = F.flash_attention.flash_attention(x, x, x, causal=True)
+print(json.dumps(dict(off=off, dtypes=dtypes, flash=flash.shape)))
+"""
+
+
+def test_attention_is_computed_without_the_fused_kernel(devices: Any) -> None:
+    got = in_paddle_2(BODY.split("import paddle.nn")[0] + ATTENTION, devices.a100)
+    allowed = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
+    assert len(got["off"]) == 12
+    for name, off in got["off"].items():
+        assert off < allowed[name.split()[0]], name
+    assert all(kind == f"paddle.{dtype}" for dtype, kind in got["dtypes"].items())
+    assert got["flash"] == [2, 16, 4, 32]
+
+
+def test_lost_writes_through_views_are_told_in_every_result(tmp_path: Path) -> None:
+    assert PYTHON
+    m = trial(tmp_path, SCRIPTS / "plain_fp32.py", python=PYTHON)
+    assert m.outcome is Outcome.ok, (m.reason, m.log_tail)
+    assert COPIED_VIEWS in m.caveats
