@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autoamp.settings import Setting
 from autoamp.studies.causes import evidence, host_bound, slower_in_fp32
-from autoamp.studies.confirm import UNCALIBRATED_RATIO_BAND, Interval
+from autoamp.studies.confirm import Interval
 from autoamp.studies.prior import limits
 from autoamp.studies.proposal import Choice
 from autoamp.studies.space import TF32, Precision
@@ -254,17 +254,16 @@ def why_this_one(s: Session, candidate: Candidate, picks: Picks, *, same_batch: 
         # What its author ran is kept in a tie, and is not therefore the safer precision.
         return (
             f"the script's own setting stays: {fastest.setting.describe()} is only {ratio:.2f}x, "
-            f"{_inside(s)}"
+            f"{_inside(s, s.first_ratio(candidate, fastest))}"
         )
     return f"ties with {fastest.setting.describe()} ({ratio:.2f}x), and is the safer of the two"
 
 
-def _inside(s: Session) -> str:
+def _inside(s: Session, ratio: Interval) -> str:
     """What a difference that is no gain is lost in."""
-    if not s.virtual:
+    if not s.virtual or ratio.high is None:
         return "no gain beyond what runs differ by"
-    band = UNCALIBRATED_RATIO_BAND if s.ratio_band is None else s.ratio_band
-    return f"inside the model's ±{band:.0%}"
+    return f"inside the model's ±{ratio.high / ratio.ratio - 1:.0%}"
 
 
 def _faster_fp32_that_ties(s: Session, best: Choice) -> list[str]:
@@ -278,7 +277,8 @@ def _faster_fp32_that_ties(s: Session, best: Choice) -> list[str]:
     if ratio < 1 + s.options.min_gain or s.options.keep_batch:
         return []
     check = ": a tie; check it on the GPU" if s.virtual else ": a tie"
-    return [f"batch {s.batch_of(fastest.setting)} in FP32: {ratio:.2f}x, {_inside(s)}{check}"]
+    inside = _inside(s, s.first_ratio(kept, fastest))
+    return [f"batch {s.batch_of(fastest.setting)} in FP32: {ratio:.2f}x, {inside}{check}"]
 
 
 def ratio_text(ratio: Interval) -> str:

@@ -96,3 +96,17 @@ def test_that_rates_of_host_bound_steps_are_too_high_is_told() -> None:
     assert "30%" in told and "2.4 times" in told
     busy = drive(with_busy(laws, 0.9, 0.9), virtual(), host_bound=bound).result
     assert not any("bound by the host" in x for x in busy.caveats)
+
+
+@pytest.mark.parametrize(("amp_busy", "band"), [(0.3, 50), (0.9, 26)])
+def test_a_tie_is_told_with_the_band_that_made_it_one(amp_busy: float, band: int) -> None:
+    """The band is that of the two at hand, wider where one of them waits for the host."""
+    laws = Simulated(script_amp=AMP, virtual=True, per_sample_s={"O0": 1.0, "O1": 1.2, "O2": 1.2})
+    answer = with_busy(laws, 0.9, amp_busy)
+    bound = HostBound(throughput=1.4, ratio=0.5)
+    options = Options(trials=4, keep_batch=True)
+    result = drive(answer, virtual(), options, ratio_band=0.26, host_bound=bound).result
+    assert result.verdict == "keep_as_written"
+    assert any(
+        f"FP32, batch 32 is only 1.20x, inside the model's ±{band}%" in x for x in result.why
+    )
