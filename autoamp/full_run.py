@@ -69,10 +69,10 @@ def prepare(config: Recommendation, target: Target, *, device: str, keep_batch: 
             f"GPU; it now runs on {machine.device.name}"
         )
     elif here_virtual:
+        found = "no accelerator found: " if device == "auto" else ""
         notes.append(
-            f"no accelerator found: training runs on a virtual {machine.device.name}, emulated on "
-            "the CPU and slower than plain CPU training; its results are those of the emulated "
-            "precision"
+            f"{found}training runs on a virtual {machine.device.name}, emulated on the CPU and "
+            "slower than plain CPU training; its results are those of the emulated precision"
         )
     if here_virtual or not tuned_virtually:
         different = machine.identity.differences(recommend.identity_of(config.machine.identity))

@@ -108,7 +108,8 @@ def tune(
             view.header(study, machine, request, new=opened.new, ratio_band=prepared.ratio_band)
             # Of a plan's studies each has another machine: that is what was asked for.
             for note in opened.notes if part is None or not opened.new else ():
-                view.say(note)
+                # Between the script's own lines, which are indented.
+                view.say(f"          {note}" if part is None else note)
             runner = Runner(
                 request=request,
                 machine=machine,

@@ -6,9 +6,21 @@ from dataclasses import dataclass
 from autoamp.errors import UsageError
 from autoamp.probes.facts import DeviceKind
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(GiB|MiB|GB|MB|G|M)?$", re.IGNORECASE)
-_UNITS = {"": 2**30, "g": 2**30, "gib": 2**30, "gb": 10**9, "m": 2**20, "mib": 2**20, "mb": 10**6}
-_REMEDY = "write auto, cpu, gpu:0, xpu:0, npu:0 or virtual:t4,memory=4GiB,numerics=off"
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(GiB|MiB|GB|MB|G|M|B)?$", re.IGNORECASE)
+_UNITS = {
+    "": 2**30,
+    "g": 2**30,
+    "gib": 2**30,
+    "gb": 10**9,
+    "m": 2**20,
+    "mib": 2**20,
+    "mb": 10**6,
+    "b": 1,
+}
+_REMEDY = (
+    "write auto, cpu, gpu:0, xpu:0, npu:0 or virtual:t4,memory=4GiB,numerics=off; a size without "
+    "a unit is GiB"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +83,17 @@ def parse_size(text: str) -> int | None:
     if match is None:
         return None
     return int(float(match.group(1)) * _UNITS[(match.group(2) or "").lower()])
+
+
+def size_text(size: int) -> str:
+    """A size as ``memory=`` takes it, in the largest unit that gives it exactly: ``1.5GiB``,
+    ``900MiB``, ``4GB``; equal sizes have equal texts."""
+    for unit, places in (("GiB", 2), ("MiB", 0), ("GB", 2), ("MB", 0)):
+        value = round(size / _UNITS[unit.lower()], places)
+        text = f"{value:g}{unit}"
+        if value >= 1 and "e" not in text and parse_size(text) == size:
+            return text
+    return f"{size}B"
 
 
 def _bad(text: str, why: str) -> UsageError:

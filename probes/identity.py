@@ -2,6 +2,7 @@
 
 import re
 
+from autoamp.probes.device_spec import size_text
 from autoamp.probes.facts import (
     Conditions,
     Device,
@@ -23,7 +24,7 @@ def identity(device: Device, paddle: PaddleInstall, host: Host | None = None) ->
     if device.kind is DeviceKind.virtual and device.model is not None:
         name = f"virtual:{device.model.alias}"
         if device.memory_total_bytes != device.model.memory_bytes:
-            name += f",memory={(device.memory_total_bytes or 0) / GIB:g}GiB"
+            name += f",memory={size_text(device.memory_total_bytes or 0)}"
         if not device.numerics:
             name += ",numerics=off"
     elif device.kind is DeviceKind.custom and device.name == device.paddle_name:

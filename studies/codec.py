@@ -48,13 +48,14 @@ def now_text() -> str:
 
 
 def study_from_row(row: Row) -> Study:
+    machine = decode(row["machine"], Identity)
     return Study(
         id=row["id"],
         name=row["name"],
         script_path=row["script_path"],
         arguments=tuple(json.loads(row["arguments"])),
-        device=row["device"],
-        machine=decode(row["machine"], Identity),
+        device=machine.device,
+        machine=machine,
         script=decode(row["script"], ScriptIdentity),
         options_json=row["options"],
         space_json=row["space"],

@@ -14,6 +14,9 @@ from autoamp.studies.script_identity import ScriptIdentity, changes_since
 
 T = TypeVar("T", TrialScalars, Trial)
 
+HARDWARE = ("device", "memory_gib", "mig")
+"""What of a machine's identity no update of software changes."""
+
 KILLED = "stopped (killed)"
 
 _TIMED = (Phase.baseline, Phase.ceiling, Phase.search, Phase.confirm)
@@ -23,6 +26,15 @@ _TIMED = (Phase.baseline, Phase.ceiling, Phase.search, Phase.confirm)
 def shown_state(state: StudyState, *, holder_alive: bool) -> str:
     """The state for people: a study marked running whose tuner is gone was killed."""
     return KILLED if state is StudyState.running and not holder_alive else str(state)
+
+
+def device_of(shown: str, machine: str) -> str:
+    """The device with its options (``memory=``, ``numerics=``), which rows of older databases
+    have in the machine's identity alone."""
+    try:
+        return str(json.loads(machine)["device"])
+    except (ValueError, KeyError, TypeError):
+        return shown
 
 
 def timing(trials: Sequence[T]) -> Sequence[T]:
@@ -124,9 +136,12 @@ def _recommended(text: str) -> Best | None:
 def what_changed(
     studies: Sequence[Study], machine: Identity, script: ScriptIdentity
 ) -> tuple[str, tuple[str, ...]] | None:
-    """Why none of ``studies`` (oldest first) is continued: the latest study of the same script
-    and what differs now, as sentences. None if there is no study of that script."""
+    """Why none of ``studies`` (oldest first) is continued: the latest study of the same script on
+    this GPU and what differs now, as sentences. None if there is none: a study of another GPU is
+    no study that could have been continued."""
     for study in reversed(studies):
+        if any(getattr(study.machine, x) != getattr(machine, x) for x in HARDWARE):
+            continue
         if (study.script.entry, study.script.is_module) == (script.entry, script.is_module):
             return study.name, study_differences(study, machine, script)
     return None

@@ -38,7 +38,7 @@ _STUDY = (
     "autoamp_version, created_at, updated_at FROM autoamp_study"
 )
 _SUMMARY = (
-    "SELECT id, name, script_path, device, state, created_at, updated_at, "
+    "SELECT id, name, script_path, device, machine, state, created_at, updated_at, "
     "recommendation FROM autoamp_study ORDER BY id"
 )
 _TRIAL = (
@@ -176,7 +176,7 @@ def _summary(row: dict[str, Any], trials: list[TrialScalars], alive: bool) -> St
         id=row["id"],
         name=row["name"],
         script_path=row["script_path"],
-        device=row["device"],
+        device=history.device_of(row["device"], row["machine"]),
         state=history.shown_state(StudyState(row["state"]), holder_alive=alive),
         trials=len(trials),
         best=best.setting if best else None,

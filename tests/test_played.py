@@ -12,7 +12,9 @@ from autoamp.errors import UsageError
 from autoamp.launch import Target
 from autoamp.played import played
 from autoamp.probes import choice
+from autoamp.probes.catalogue import models
 from autoamp.probes.device_spec import parse_device
+from autoamp.probes.facts import GpuModel
 from autoamp.studies import recommend
 from autoamp.studies.script_identity import ScriptIdentity
 
@@ -35,7 +37,7 @@ def test_of_a_size_that_was_asked_for_the_driver_keeps_nothing() -> None:
 
 def test_no_memory_beside_the_context_is_refused() -> None:
     device = choice.virtual(parse_device("virtual:t4,memory=500MiB"))
-    with pytest.raises(UsageError, match="500 MiB") as caught:
+    with pytest.raises(UsageError, match=r"with 500MiB: .* at 729 MiB there") as caught:
         played(device, numerics=False)
     assert caught.value.slug == "virtual-memory-too-small"
 
@@ -69,3 +71,22 @@ def test_nobody_else_builds_one() -> None:
     assert sorted(users) == [
         "autoamp/played.py", "autoamp/virtual/overhead.py", "probes/virtual.py",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", ["64GiB", "16385MiB", "64"])
+def test_more_memory_than_the_board_has_is_refused(size: str) -> None:
+    device = choice.virtual(parse_device(f"virtual:t4,memory={size}"))
+    with pytest.raises(UsageError, match="the board has 16GiB") as caught:
+        played(device, numerics=False)
+    assert caught.value.slug == "virtual-memory-too-large"
+
+
+@pytest.mark.parametrize("model", models(), ids=lambda m: m.alias)
+def test_every_board_is_played_whole_and_the_refusals_name_the_real_estimate(
+    model: GpuModel,
+) -> None:
+    whole = choice.virtual(parse_device(f"virtual:{model.alias},memory={model.memory_bytes}B"))
+    context = played(whole, numerics=False).context_bytes
+    least = choice.virtual(parse_device(f"virtual:{model.alias},memory={context}B"))
+    with pytest.raises(UsageError, match=f"estimated at {-(-context // 2**20)} MiB"):
+        played(least, numerics=False)

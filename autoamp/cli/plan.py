@@ -90,7 +90,7 @@ def plan(
             remedy="autoamp plan --device virtual:t4 --device virtual:a100-40gb train.py",
         )
     request = Request(
-        target=cli_script.target(module, script or [], python),
+        target=cli_script.target(module, script or [], python, command="plan"),
         device=device[0],
         storage=storage,
         study=None,

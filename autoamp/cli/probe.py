@@ -38,8 +38,12 @@ def probe(
     from autoamp.report import machine as report
 
     found = ask(device, python, allow_unsupported)
-    if bench:
+    if found.device.kind is DeviceKind.virtual:
         from autoamp.played import played
+
+        # The sizes that no other command would play are no answer here either.
+        played(found.device, numerics=False)
+    if bench:
         from autoamp.probes.bench import bench as measure
         from autoamp.probes.roofline_store import save
         from autoamp.probes.visible import child_environment

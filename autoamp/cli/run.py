@@ -46,7 +46,7 @@ def run(
 
     try:
         found = recommendation.load(config)
-        target = cli_script.target(module, script or [], python)
+        target = cli_script.target(module, script or [], python, command="run")
         full = full_run.prepare(
             found, target, device=device or default_device(found), keep_batch=keep_batch
         )

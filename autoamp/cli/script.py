@@ -6,9 +6,15 @@ import sys
 from autoamp.errors import MachineError, ScriptError, UsageError
 from autoamp.launch import Target
 
+USAGE = {
+    "tune": "autoamp tune [options] train.py [args of the script]",
+    "run": "autoamp run --config best.json train.py [args of the script]",
+    "plan": "autoamp plan --device virtual:NAME train.py [args of the script]",
+}
 
-def target(module: str | None, words: list[str], python: str | None) -> Target:
-    """The Target that the words name.
+
+def target(module: str | None, words: list[str], python: str | None, *, command: str) -> Target:
+    """The Target that the words of ``autoamp command`` name.
 
     Raises UsageError without a script, ScriptError for one that is missing or is no Python,
     MachineError for an interpreter that is not there.
@@ -27,7 +33,7 @@ def target(module: str | None, words: list[str], python: str | None) -> Target:
         raise UsageError(
             "no script given: expected a training script after the options",
             slug="no-script",
-            remedy="autoamp tune [options] train.py [args of the script]",
+            remedy=USAGE[command],
         )
     path, arguments = words[0], tuple(words[1:])
     _check_script(path)

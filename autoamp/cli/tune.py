@@ -135,7 +135,7 @@ def tune(
             f"--steps {steps} is too few to time", slug="bad-option", remedy="give 4 or more"
         )
     request = Request(
-        target=cli_script.target(module, script or [], python),
+        target=cli_script.target(module, script or [], python, command="tune"),
         device=device,
         storage=storage,
         study=study,

@@ -9,8 +9,8 @@ from typing import Any
 
 from autoamp.errors import UsageError
 from autoamp.measurement import Label, Measurement, Outcome, Phase
-from autoamp.report.text import bytes_text, estimated_text, rate_text, ratio_text, scale_text
-from autoamp.settings import Level, Setting
+from autoamp.report.text import bytes_text, estimated_text, rate_text, ratio_text, setting_cells
+from autoamp.settings import Setting
 from autoamp.studies import codec
 from autoamp.studies.history import fp32_of, timing
 from autoamp.studies.records import LeaseRow, Study, StudySummary, Trial, TrialState
@@ -20,6 +20,9 @@ SCHEMA = 1
 
 MARKS = {Label.modelled: "m", Label.counted: "c", Label.emulated: "e"}
 """Beside every number that was not measured; ``legend`` spells them out."""
+
+SHORT_DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
+"""The longer name first: it holds the other."""
 
 Table = Sequence[Sequence[str]]
 
@@ -76,7 +79,7 @@ def study_page(
     """Everything about one study but its single trials."""
     machine = study.machine
     parts = [machine.device]
-    if machine.memory_gib is not None:
+    if machine.memory_gib is not None and ",memory=" not in machine.device:
         parts.append(f"{machine.memory_gib} GiB")
     parts += [f"MIG {machine.mig}"] if machine.mig else []
     parts += [f"paddle {machine.paddle}"] if machine.paddle else []
@@ -207,11 +210,7 @@ def _trial_line(trial: Trial, base: float | None, *, timed: bool = True) -> tupl
     return (
         str(trial.number),
         str(trial.phase),
-        "-" if s.amp_level is None else str(s.amp_level),
-        "tf32" if s.precision() == "TF32" else "-" if s.dtype is None else str(s.dtype),
-        _text(s.batch_size if s.batch_size is not None else m and m.batch_size),
-        scale_text(s.init_loss_scaling),
-        _lists(s),
+        *setting_cells(s, None if m is None else m.batch_size),
         "-" if value is None or m is None else rate_text(value) + _mark(m.time_label),
         _ratio(value / base if value and base else None, m.time_label if m else None),
         _memory(m),
@@ -290,21 +289,10 @@ def _ratio(ratio: float | None, label: Label | None) -> str:
 def _short(setting: Setting | None) -> str:
     if setting is None:
         return "-"
-    level = setting.amp_level
-    name = setting.precision() if level in (None, Level.O0) else str(level)
+    name = setting.precision()
+    for long, short in SHORT_DTYPES.items():
+        name = name.replace(long, short)
     return name if setting.batch_size is None else f"{name} {setting.batch_size}"
-
-
-def _lists(setting: Setting) -> str:
-    if setting.amp_level in (None, Level.O0):
-        return "-"
-    parts = [f"-{op}" for op in setting.custom_black_list]
-    parts += [f"+{op}" for op in setting.custom_white_list]
-    return ",".join(parts) or "default"
-
-
-def _text(value: Any) -> str:
-    return "-" if value is None else str(value)
 
 
 def _value(value: Any) -> str:

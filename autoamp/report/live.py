@@ -19,8 +19,8 @@ from autoamp.report.text import (
     estimated_text,
     rate_text,
     ratio_text,
-    scale_text,
     seconds_text,
+    setting_cells,
 )
 from autoamp.request import Request
 from autoamp.settings import Level
@@ -193,13 +193,6 @@ class View:
             else "-"
         )
         memory = measurement.memory_reserved_peak_bytes or measurement.memory_allocated_peak_bytes
-        lists = ",".join(
-            ["-" + op for op in setting.custom_black_list]
-            + ["+" + op for op in setting.custom_white_list]
-            + (["master_grad"] if setting.master_grad else [])
-            + (["no promote"] if setting.use_promote is False else [])
-            + ([f"tf32 {setting.tf32}"] if setting.tf32 is not None and setting.is_mixed else [])
-        )
         outcome = f"{measurement.outcome}"
         if measurement.outcome is not Outcome.ok and measurement.reason:
             outcome += f": {measurement.reason}"
@@ -210,11 +203,7 @@ class View:
         return _format(
             number,
             str(proposal.phase),
-            str(setting.amp_level or "own"),
-            "tf32" if setting.precision() == "TF32" else str(setting.dtype or "-"),
-            str(setting.batch_size or measurement.batch_size or "-"),
-            scale_text(setting.init_loss_scaling),
-            lists or "default",
+            *setting_cells(setting, measurement.batch_size),
             rate_text(rate) if timed and rate is not None else "-",
             ratio,
             bytes_text(memory) + estimated_text(measurement.memory_estimated_bytes),

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autoamp.cli.main import end_options, take_debug
+from autoamp.cli import script
+from autoamp.cli.main import SCRIPT_COMMANDS, end_options, take_debug
+from autoamp.errors import UsageError
 
 TRAIN = "import paddle\n"
 
@@ -25,6 +27,16 @@ def autoamp(folder: Path, *words: str, **env: str) -> subprocess.CompletedProces
 
 CASES = {
     "no script": (("tune",), 2, "no-script"),
+    "memory of a virtual GPU": (
+        ("probe", "--device", "virtual:t4,memory=1MiB"),
+        2,
+        "virtual-memory-too-small",
+    ),
+    "more memory than the board's": (
+        ("probe", "--device", "virtual:t4,memory=64GiB"),
+        2,
+        "virtual-memory-too-large",
+    ),
     "missing script": (("tune", "nowhere.py"), 4, "script-missing"),
     "folder": (("tune", "."), 4, "script-is-folder"),
     "not Python": (("tune", "poem.txt"), 4, "script-not-python"),
@@ -196,3 +208,11 @@ def test_debug_is_ours_only_before_the_script(
 ) -> None:
     monkeypatch.delenv("AUTOAMP_DEBUG", raising=False)
     assert take_debug(argv) == (rest, debug)
+
+
+@pytest.mark.parametrize("command", SCRIPT_COMMANDS)
+def test_a_missing_script_is_asked_for_in_the_commands_own_words(command: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        script.target(None, [], None, command=command)
+    assert caught.value.slug == "no-script"
+    assert (caught.value.remedy or "").startswith(f"autoamp {command} ")

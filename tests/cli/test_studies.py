@@ -58,6 +58,18 @@ def autoamp(
     )
 
 
+def test_rows_of_an_older_database_name_the_device_with_its_options(tmp_path: Path) -> None:
+    full = Identity(
+        device="virtual:t4,memory=2GiB,numerics=off", memory_gib=2, mig=None, paddle="3", cuda=None
+    )
+    with open_store(f"sqlite:///{tmp_path}/autoamp.db") as store:
+        store.create_study(new("old", "train.py", device="virtual:t4", machine=full))
+        assert store.study("old").device == full.device
+    assert full.device in autoamp("studies", "list", cwd=tmp_path).stdout
+    page = autoamp("studies", "show", "old", cwd=tmp_path).stdout
+    assert full.device in page and " GiB" not in page
+
+
 def new(name: str, script_path: str, **values: object) -> NewStudy:
     script = ScriptIdentity(
         entry=Path(script_path).name,
@@ -116,7 +128,7 @@ def test_list(filled: Path) -> None:
     ]
     assert [line.split()[0] for line in lines[1:4]] == ["killed", "empty", "train-3f2a"]
     assert "训练 脚本/train.py" in lines[3]
-    assert "O2 192" in lines[3] and "1.60x m" in lines[3] and lines[3].endswith("just now")
+    assert "O2 fp16 192" in lines[3] and "1.60x m" in lines[3] and lines[3].endswith("just now")
     assert "stopped (killed)" in lines[1]
     assert lines[-1] == "m = modelled"
 

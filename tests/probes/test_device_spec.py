@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoamp.errors import UsageError
-from autoamp.probes.device_spec import parse_device, parse_size
+from autoamp.probes.device_spec import parse_device, parse_size, size_text
 from autoamp.probes.facts import DeviceKind
 
 GIB = 2**30
@@ -76,6 +76,7 @@ def test_what_is_no_device(text: str) -> None:
         ("512MiB", 512 * 2**20),
         ("80GB", 80 * 10**9),
         ("100MB", 10**8),
+        ("4096B", 4096),
         ("4TiB", None),
         ("GiB", None),
         ("4GiBs", None),
@@ -85,6 +86,28 @@ def test_what_is_no_device(text: str) -> None:
 )
 def test_sizes(text: str, size: int | None) -> None:
     assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("900MiB", "900MiB"),
+        ("0.5", "512MiB"),
+        ("1536MiB", "1.5GiB"),
+        ("4GB", "4GB"),
+        ("100MB", "100MB"),
+        ("2", "2GiB"),
+        ("1234567B", "1234567B"),
+    ],
+)
+def test_a_size_is_shown_as_a_person_writes_it(text: str, shown: str) -> None:
+    assert size_text(parse_size(text) or 0) == shown
+
+
+@given(st.integers(min_value=1, max_value=2**50))
+def test_a_shown_size_is_the_very_size(size: int) -> None:
+    assert parse_size(size_text(size)) == size
+    assert len(size_text(size)) <= len(f"{size}B")
 
 
 @given(st.text(max_size=40))

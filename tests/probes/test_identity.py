@@ -72,6 +72,12 @@ def test_mig_shape_and_virtual_options_are_part_of_it(monkeypatch: pytest.Monkey
     assert len(names) == 5
 
 
+def test_a_size_is_named_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_gpu = fake_nvml.load("no-gpu")
+    for device in ("virtual:t4,memory=900MiB", "virtual:t4,memory=2GiB,numerics=off"):
+        assert identity_of(monkeypatch, no_gpu, device=device).device == device
+
+
 def test_an_instance_uuid_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """MIG instances get new UUIDs at every reboot."""
     machine = fake_nvml.load("a100-mig")

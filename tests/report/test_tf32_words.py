@@ -1,6 +1,7 @@
 """TF32 must be told from FP32 wherever a setting is shown: both are level O0."""
 
 import io
+from dataclasses import fields, replace
 from datetime import datetime, timezone
 
 import pytest
@@ -10,6 +11,7 @@ from simulated_device import Simulated, ampere, drive, t4, tf32_knob
 from autoamp.measurement import Measurement, Outcome, Phase
 from autoamp.report import history, live
 from autoamp.report import recommendation as report
+from autoamp.report.text import setting_cells
 from autoamp.settings import Dtype, Level, Setting
 from autoamp.studies import recommend
 from autoamp.studies.proposal import Proposal
@@ -57,6 +59,41 @@ def test_the_lists_of_studies() -> None:
     assert history._short(TF32) == "TF32 32"
     assert history._short(FP32) == "FP32 32"
     assert history._short(Setting()) == "as written"
+    assert history._short(BOTH) == "O1 fp16 32"
+    assert history._short(replace(BOTH, dtype=Dtype.bfloat16, batch_size=None)) == "O1 bf16"
+
+
+KNOBS: list[dict[str, object]] = [
+    {"custom_black_list": ("softmax",)},
+    {"custom_white_list": ("softmax",)},
+    {"use_promote": False},
+    {"use_promote": True},
+    {"master_grad": True},
+    {"master_grad": False},
+    {"dynamic_loss_scaling": False},
+    {"init_loss_scaling": 512.0},
+    {"accumulate_steps": 2},
+    {"tf32": False},
+    {"amp_level": Level.O2},
+    {"dtype": Dtype.bfloat16},
+    {"batch_size": 64},
+    {"amp_level": None, "dtype": None, "tf32": None},
+    {"amp_level": Level.O0, "dtype": Dtype.float32, "tf32": False},
+    {"amp_level": Level.O0, "dtype": Dtype.float32, "tf32": True},
+]
+
+
+def test_rows_of_different_settings_differ_and_both_tables_say_the_same() -> None:
+    every = [BOTH, *(replace(BOTH, **knob) for knob in KNOBS)]  # type: ignore[arg-type]  # by name
+    touched = {name for knob in KNOBS for name in knob}
+    assert touched == {field.name for field in fields(Setting)}
+    assert len({setting_cells(x, 32) for x in every}) == len(every)
+    for setting in every:
+        cells = [cell for cell in setting_cells(setting, 32) if cell]
+        for row in (live_row(setting), history_row(setting)):
+            assert " ".join(cells) in " ".join(row.split()), row
+    assert setting_cells(Setting(), 32) == ("own", "-", "32", "-", "-")
+    assert setting_cells(FP32, None)[-1] == "-"
 
 
 def test_the_machine_line() -> None:

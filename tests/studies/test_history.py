@@ -152,12 +152,14 @@ def test_what_changed_names_the_latest_study_of_the_script(
         studies = store.all_studies()
     (project / "train.py").write_text("import net  # changed\n")
     now = identify("train.py", is_module=False, arguments=("-c", "c.yml", "-x"), cwd=str(project))
-    here = replace(machine, device="Tesla V100", paddle="3.4")
+    for elsewhere in ({"device": "Tesla V100"}, {"memory_gib": 2}, {"mig": "1g.5gb"}):
+        # Another GPU's study could not have been continued.
+        assert history.what_changed(studies, replace(machine, **elsewhere), now) is None
+    here = replace(machine, paddle="3.4")
     found = history.what_changed(studies, here, now)
     assert found == (
         "latest",
         (
-            "device: Tesla V100 here, Tesla T4 there",
             "paddle: 3.4 here, 3.3 there",
             "argument new: -x",
             "train.py has changed",
