@@ -99,7 +99,7 @@ def _paddle_age(paddle: PaddleInstall) -> Problem | None:
             Severity.warning,
             f"Paddle {paddle.version} is older than 2.6: AMP there ignores its own hardware gates "
             "and has no master gradients.",
-            "Upgrade Paddle to 2.6 or later.",
+            "Upgrade Paddle to 2.6 or later; autoamp's trials were never run with older ones.",
             slug="paddle-old",
         )
     return None

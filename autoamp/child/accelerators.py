@@ -4,6 +4,8 @@ import re
 import warnings
 from typing import Any
 
+from autoamp.child.paddle_base import base
+
 
 def main(question: dict[str, Any]) -> dict[str, Any]:
     """Every device of the type that ``question`` names (all types if it names none)."""
@@ -23,7 +25,7 @@ def main(question: dict[str, Any]) -> dict[str, Any]:
 def counts(paddle: Any) -> dict[str, int]:
     """Devices by type, NVIDIA GPUs left out: NVML knows more of them."""
     found: dict[str, int] = {}
-    core = paddle.base.core
+    core = base(paddle).core
     if paddle.is_compiled_with_xpu():
         found["xpu"] = int(core.get_xpu_device_count())
     for kind in core.get_all_custom_device_type():

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from autoamp.child.paddle_base import base
 from autoamp.child.patching import bind, replace_function, wrap_method
 from autoamp.settings import Dtype, Level
 
@@ -48,7 +49,7 @@ class AmpHooks:
 
     def active(self) -> bool:
         """True inside an enabled ``auto_cast``."""
-        tracer = self._session.paddle.base.framework._dygraph_tracer()
+        tracer = base(self._session.paddle).framework._dygraph_tracer()
         return tracer is not None and int(tracer._amp_level) > 0
 
     def _guard(self, *args: Any, **kwargs: Any) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autoamp.child.accelerators import reason
+from autoamp.child.paddle_base import base
 
 TIMED_S = 0.2
 """Each measure is repeated for this long (device seconds on a virtual device)."""
@@ -82,7 +83,7 @@ class Bench:
 
     def matmuls(self) -> list[dict[str, Any]]:
         """Every dtype at every size; TF32 is float32 with Paddle's switch on."""
-        core = self.paddle.base.core
+        core = base(self.paddle).core
         skip: dict[str, str] = self.question.get("skip", {})
         switch = getattr(core, "set_cublas_switch", None)
         found = []

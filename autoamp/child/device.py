@@ -4,6 +4,8 @@ import atexit
 import time
 from typing import TYPE_CHECKING, Any
 
+from autoamp.child.paddle_base import base
+
 if TYPE_CHECKING:
     from autoamp.child.session import Session
 
@@ -67,7 +69,7 @@ class DeviceHooks:
     def on_plan_device(self) -> bool:
         """False if the script moved training elsewhere, e.g. by ``set_device('cpu')``."""
         want = self._session.plan.device.split(":")[0]
-        seen = str(self._session.paddle.base.framework._current_expected_place())
+        seen = str(base(self._session.paddle).framework._current_expected_place())
         if want == "virtual":
             return "vgpu" in seen
         return want in seen.lower()
@@ -99,7 +101,7 @@ class DeviceHooks:
 
     def memory_peaks(self) -> dict[str, Any]:
         """Peak bytes since the start of the process, from paddle's own counters."""
-        core = self._session.paddle.base.core
+        core = base(self._session.paddle).core
         if self.virtual is not None:
             return {
                 "allocated_peak_bytes": self.virtual.allocated_peak_bytes(),

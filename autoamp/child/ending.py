@@ -4,6 +4,8 @@ import os
 import sys
 from typing import Any
 
+from autoamp.child.paddle_base import base
+
 
 def end_now(paddle: Any) -> None:
     """Leave at once with exit code 0, past the script's own ``finally`` and ``except`` blocks.
@@ -17,7 +19,7 @@ def end_now(paddle: Any) -> None:
             stream.flush()
         except (OSError, ValueError):
             pass
-    cleanup = getattr(paddle.base.core, "_cleanup_mmap_fds", None)
+    cleanup = getattr(base(paddle).core, "_cleanup_mmap_fds", None)
     if cleanup is not None:
         try:
             cleanup()

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from autoamp.child.paddle_base import base
+
 SCALER_FLOAT = (
     "Paddle {paddle} with numpy {numpy}: GradScaler.update() raises TypeError at the first "
     "overflow (float() of a tensor of shape [1]); autoamp works around it in its own runs, "
@@ -25,7 +27,7 @@ def work_around(paddle: Any) -> list[str]:
 def _mend_float(paddle: Any) -> None:
     """``float(tensor)`` of one element goes by ``item()``, as it did before numpy 2.4."""
     classes = {paddle.Tensor}
-    eager = getattr(paddle.base.core, "eager", None)
+    eager = getattr(base(paddle).core, "eager", None)
     if eager is not None:
         classes.add(eager.Tensor)
     for cls in classes:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autoamp.child.files_c_writers import CWriters
+from autoamp.child.paddle_base import base
 
 # Function of paddle.base.core: index and name of its path argument (unnamed in the binding: "").
 _CORE_SAVERS = {
@@ -47,7 +48,7 @@ class PaddleSavers:
         self._writers = writers
 
     def install(self, paddle: Any) -> None:
-        core = paddle.base.core
+        core = base(paddle).core
         for name, (index, keyword) in _CORE_SAVERS.items():
             self._writers.wrap_path(core, name, index, keyword, writes=True)
         for name, (index, keyword) in _CORE_LOADERS.items():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from autoamp import wire
 from autoamp.child import loader_pace
 from autoamp.child.ending import end_now
+from autoamp.child.paddle_base import base
 from autoamp.child.patching import (
     optimizer_classes,
     parameters_of,
@@ -83,7 +84,7 @@ class Meter:
         wrap_method(paddle.amp.AmpScaler, "_update", self._around_update)
         wrap_method(paddle.amp.AmpScaler, "minimize", self._around_scaler_step)
         wrap_method(paddle.amp.GradScaler, "step", self._around_scaler_step)
-        for cls in {paddle.Tensor, paddle.base.core.eager.Tensor}:
+        for cls in {paddle.Tensor, base(paddle).core.eager.Tensor}:
             cls.backward = self._around_backward(cls.backward)
         if self._session.is_trial and not self._session.plan.loaders:
             wrap_method(paddle.nn.Layer, "__call__", self._around_first_call)

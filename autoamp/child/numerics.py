@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from autoamp.child.paddle_base import base
 from autoamp.child.patching import parameters_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Numerics:
         if self._session.device.virtual is not None:
             self._session.device.virtual.start_low_precision_calls()
         else:
-            core = self._session.paddle.base.core
+            core = base(self._session.paddle).core
             core.clear_low_precision_op_list()
             self._session.paddle.set_flags({"FLAGS_low_precision_op_list": 1})
         self._counting = True
@@ -47,7 +48,7 @@ class Numerics:
         if self._session.device.virtual is not None:
             calls = self._session.device.virtual.low_precision_calls()
             return {op: list(counts) for op, counts in calls.items()}
-        core = self._session.paddle.base.core
+        core = base(self._session.paddle).core
         raw = core.get_low_precision_op_list()
         self._session.paddle.set_flags({"FLAGS_low_precision_op_list": 0})
         return {op: [int(n) for n in str(counts).split(",")] for op, counts in raw.items()}

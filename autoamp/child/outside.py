@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from autoamp.child.paddle_base import base
 from autoamp.child.patching import optimizer_classes, parameters_of, replace_function, wrap_method
 from autoamp.settings import Level
 
@@ -50,7 +51,7 @@ class OutsideAmp:
                 if "__init__" in cls.__dict__:
                     wrap_method(cls, "__init__", self._around_optimizer_init)
         if self._scales and self._session.amp.wants_scaler():
-            for cls in {paddle.Tensor, paddle.base.core.eager.Tensor}:
+            for cls in {paddle.Tensor, base(paddle).core.eager.Tensor}:
                 original = cls.backward
                 cls.backward = self._around_backward(original)
             for name in ("clip_grad_norm_", "clip_grad_value_"):

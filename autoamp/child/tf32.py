@@ -3,6 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any
 
+from autoamp.child.paddle_base import base
 from autoamp.child.patching import replace_function
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Tf32Hooks:
         wanted = session.setting.tf32
         if wanted is None or not session.patches("tf32"):
             return
-        core = session.paddle.base.core
+        core = base(session.paddle).core
         setters: list[Any] = [
             getattr(core, f"set_{name}_switch", None) for name in SWITCHES.values()
         ]
@@ -49,7 +50,7 @@ class Tf32Hooks:
 
     def switches(self) -> dict[str, bool | None]:
         """As Paddle has them; None where this build has none."""
-        core = self._session.paddle.base.core
+        core = base(self._session.paddle).core
         state: dict[str, bool | None] = {}
         for key, name in SWITCHES.items():
             getter = getattr(core, f"get_{name}_switch", None)
