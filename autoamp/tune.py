@@ -19,6 +19,7 @@ from autoamp.probes.facts import DeviceKind, Machine
 from autoamp.request import Interrupted, Request, Stops
 from autoamp.runner import Runner
 from autoamp.script_watch import ScriptWatch, digest
+from autoamp.settings import Level
 from autoamp.shared_runs import SharedRuns
 from autoamp.studies import (
     lease,
@@ -296,4 +297,16 @@ def describe_plan(request: Request) -> tuple[str, ...]:
         f"would tune {request.target.shown} on {machine.identity.device}, "
         f"history in {storage_url.address(request.storage)}",
         phases.plan_line(machine, request.options, seconds_per_trial=seconds_per_trial),
+        *left_to_ask_for(machine, request),
+    )
+
+
+def left_to_ask_for(machine: Machine, request: Request) -> tuple[str, ...]:
+    """The level that the probe lists and the search leaves out unless it is named."""
+    verdicts = [v for v in machine.verdicts if v.level is Level.OD]
+    if request.options.levels is not None or not any(v.allowed for v in verdicts):
+        return ()
+    return (
+        "level OD is not searched: it runs only AMP's white list in 16 bits, which O1 runs as "
+        "well; --levels O1,O2,OD tries it",
     )

@@ -42,9 +42,8 @@ def test_no_memory_beside_the_context_is_refused() -> None:
     assert caught.value.slug == "virtual-memory-too-small"
 
 
-@pytest.mark.needs_paddle
-def test_a_full_run_refuses_it_too(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("pass\n")
+def full(folder: Path, device: str) -> full_run.FullRun:
+    (folder / "train.py").write_text("pass\n")
     config = recommend.build(
         drive(Simulated(virtual=True), virtual()).result,
         study="s",
@@ -53,11 +52,27 @@ def test_a_full_run_refuses_it_too(tmp_path: Path) -> None:
         wall_s=1.0,
     )
     target = Target(
-        entry="train.py", is_module=False, arguments=(), python=sys.executable, cwd=str(tmp_path)
+        entry="train.py", is_module=False, arguments=(), python=sys.executable, cwd=str(folder)
     )
+    return full_run.prepare(config, target, device=device, keep_batch=False)
+
+
+@pytest.mark.needs_paddle
+def test_a_full_run_refuses_it_too(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        full_run.prepare(config, target, device="virtual:t4,memory=500MiB", keep_batch=False)
+        full(tmp_path, "virtual:t4,memory=500MiB")
     assert caught.value.slug == "virtual-memory-too-small"
+
+
+@pytest.mark.needs_paddle
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_virtual_device_that_was_asked_for_is_no_accelerator_missed(
+    asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    notes = " ".join(full(tmp_path, "virtual:t4" if asked else "auto").notes)
+    assert "training runs on a virtual" in notes
+    assert ("no accelerator found" in notes) == (not asked)
 
 
 def test_nobody_else_builds_one() -> None:

@@ -197,6 +197,12 @@ def test_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "baseline" in done.stdout
     assert sorted(p.name for p in tmp_path.iterdir()) == ["plain_fp32.py"]
+    asked = ("--levels", "O1,OD")
+    for gpu, words, told in (("t4", (), True), ("t4", asked, False), ("gtx1080", (), False)):
+        done = autoamp(
+            tmp_path, "tune", "--dry-run", "--device", f"virtual:{gpu}", *words, "plain_fp32.py"
+        )
+        assert ("level OD is not searched" in done.stdout) == told, done.stdout + done.stderr
 
 
 def test_changed_script_starts_a_new_study_and_says_why(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The probe as text and JSON."""
 
 import io
+import re
 
 from rich.console import Console, Group
 from rich.panel import Panel
@@ -8,15 +9,18 @@ from rich.table import Table
 from rich.text import Text
 
 from autoamp.label import Label
-from autoamp.probes import peaks
+from autoamp.probes import choice, peaks, rules
 from autoamp.probes.catalogue import models
+from autoamp.probes.device_spec import DeviceSpec
 from autoamp.probes.facts import (
     Device,
     DeviceKind,
+    GpuModel,
     KnobVerdict,
     Machine,
     MatmulRate,
     NvmlGpu,
+    PaddleInstall,
     Problem,
     Roofline,
     Severity,
@@ -24,6 +28,7 @@ from autoamp.probes.facts import (
     slowed_by,
 )
 from autoamp.report.text import bytes_text
+from autoamp.settings import Dtype, Level
 
 _COLOURS = {Severity.blocker: "bold red", Severity.warning: "yellow", Severity.note: "cyan"}
 
@@ -48,6 +53,8 @@ def print_machine(console: Console, machine: Machine) -> None:
     console.print(surroundings(machine))
     console.print()
     console.print(verdict_table(machine))
+    if any(v.allowed and v.level is Level.OD for v in machine.verdicts):
+        console.print(Text(OD, style="dim"))
     if machine.roofline is not None:
         console.print()
         console.print(roofline_table(machine.roofline))
@@ -201,6 +208,12 @@ def verdict_table(machine: Machine) -> Table:
     return table
 
 
+OD = (
+    "OD: only AMP's white list (products, convolutions) in 16 bits, which O1 runs as well; "
+    "tune tries it where --levels names it"
+)
+
+
 def _answer(verdict: Verdict) -> Text:
     if verdict.allowed:
         return Text("forced", style="yellow") if verdict.forcible else Text("yes", style="green")
@@ -234,11 +247,11 @@ def roofline_table(roofline: Roofline) -> Group:
     if roofline.copy_bytes_per_s is not None:
         table.add_row(
             "copy on the device (read + write)",
-            f"{roofline.copy_bytes_per_s / 1e9:.3g} GB/s",
+            f"{_rate(roofline.copy_bytes_per_s / 1e9)} GB/s",
             _share(roofline.copy_share_of_peak),
         )
     if roofline.host_to_device_bytes_per_s is not None:
-        rate = f"{roofline.host_to_device_bytes_per_s / 1e9:.3g} GB/s"
+        rate = f"{_rate(roofline.host_to_device_bytes_per_s / 1e9)} GB/s"
         table.add_row("copy host to device", rate, "")
     if roofline.launch_s is not None:
         table.add_row("one small kernel", f"{roofline.launch_s * 1e6:.3g} us", "")
@@ -289,7 +302,7 @@ def flops_text(flops_per_s: float) -> str:
     """``48 TFLOP/s``, ``9.1 GFLOP/s``."""
     if flops_per_s < 1e11:
         return f"{flops_per_s / 1e9:.3g} GFLOP/s"
-    return f"{flops_per_s / 1e12:.3g} TFLOP/s"
+    return f"{_rate(flops_per_s / 1e12)} TFLOP/s"
 
 
 def matmul_text(product: MatmulRate) -> str:
@@ -309,22 +322,61 @@ def _share(value: float | None) -> str:
 
 def catalogue_lines() -> list[str]:
     """The catalogue as a table; a rate that no source gives is marked as worked out."""
-    head = (
-        f"{'name':16} {'GPU':38} {'capability':>10} {'memory':>9} {'GB/s':>6} "
-        f"{'FP32':>7} {'FP16':>8}  TFLOP/s"
-    )
-    out = [head]
-    for m in models():
-        half = peaks.float16(m)
-        capability = "{}.{}".format(*m.compute_capability)
-        rate = "-" if half is None else f"{'~' if half.derived else ''}{half.tflops:.3g}"
-        out.append(
-            f"{m.alias:16} {m.name:38} {capability:>10} {m.memory_bytes / 2**30:>5.0f} GiB "
-            f"{m.bandwidth_gb_per_s:>6.0f} {m.fp32_tflops:>7.3g} {rate:>8}"
-        )
+    head = ("name", "GPU", "capability", "memory", "GB/s", *TFLOPS, "FP16 AMP", "BF16 AMP")
+    rows = [head, *(catalogue_row(m) for m in sorted(models(), key=_place))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    out = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if title in LEFT else cell.rjust(width)
+            for title, cell, width in zip(head, row, widths, strict=True)
+        ]
+        out.append("  ".join(cells).rstrip())
     out.append("~ worked out from SMs and clock; all others from the sources in --json")
+    out.append(
+        "AMP: what Paddle 2.6 and later allow; advised against: only with --allow-unsupported "
+        "(why: autoamp probe --device virtual:NAME)"
+    )
     out.append("use one as --device virtual:NAME[,memory=4GiB][,numerics=off]")
     return out
+
+
+TFLOPS = ("FP32 TFLOP/s", "FP16 TFLOP/s")
+LEFT = ("name", "GPU", "FP16 AMP", "BF16 AMP")
+
+
+def catalogue_row(model: GpuModel) -> tuple[str, ...]:
+    half = peaks.float16(model)
+    return (
+        model.alias,
+        model.name,
+        "{}.{}".format(*model.compute_capability),
+        f"{model.memory_bytes / 2**30:.0f} GiB",
+        f"{model.bandwidth_gb_per_s:,.0f}",
+        _rate(model.fp32_tflops),
+        "-" if half is None else f"{'~' if half.derived else ''}{_rate(half.tflops)}",
+        *(_amp(model, dtype) for dtype in (Dtype.float16, Dtype.bfloat16)),
+    )
+
+
+def _amp(model: GpuModel, dtype: Dtype) -> str:
+    """By the rules alone: no Paddle is asked for."""
+    device = choice.virtual(DeviceSpec(kind=DeviceKind.virtual, model=model.alias))
+    verdict = rules.judge(Level.O1, dtype, device, PaddleInstall(python=""))
+    return "yes" if verdict.allowed else "advised against" if verdict.forcible else "no"
+
+
+def _place(model: GpuModel) -> tuple[tuple[int, int], list[tuple[int, str]]]:
+    """By compute capability, then by name with its numbers as numbers."""
+    parts = re.findall(r"\d+|\D+", model.alias)
+    return model.compute_capability, [
+        (int(part), "") if part.isdigit() else (-1, part) for part in parts
+    ]
+
+
+def _rate(value: float) -> str:
+    """Three digits, never with an exponent."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def catalogue_json() -> str:

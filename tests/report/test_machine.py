@@ -1,12 +1,17 @@
 """The probe as a person reads it: problems first, a panel a device, each verdict with its why."""
 
+import re
+from dataclasses import replace
+
 import fake_nvml
 import machine_files
 import pytest
 
 from autoamp.measurement import Label
-from autoamp.probes.facts import POWER_CAP, MatmulRate, Roofline
+from autoamp.probes.catalogue import find, models
+from autoamp.probes.facts import POWER_CAP, GpuModel, MatmulRate, Roofline
 from autoamp.report import machine as report
+from autoamp.settings import Dtype, Level
 
 
 def text_of(monkeypatch: pytest.MonkeyPatch, name: str, device: str | None = None) -> str:
@@ -122,8 +127,6 @@ def test_a_modelled_roofline_speaks_of_no_measuring() -> None:
 
 
 def test_a_shared_gpus_roofline_says_so() -> None:
-    from dataclasses import replace
-
     text = printed(replace(bare(0.9), other_processes=("python (pid 12)",)))
     assert "shared with python (pid 12)" in text
 
@@ -132,3 +135,58 @@ def test_a_power_limit_is_not_called_throttling() -> None:
     assert "throttled" not in report.throttling_text((POWER_CAP,))
     both = report.throttling_text((POWER_CAP, "hardware power brake"))
     assert both == f"throttled: {POWER_CAP}, hardware power brake"
+
+
+def test_the_catalogue_says_what_a_renter_asks() -> None:
+    head, *rest = report.catalogue_lines()
+    lines = rest[: len(models())]
+    text = "\n".join([head, *rest])
+    assert "e+" not in text and "FP16 AMP" in head and "BF16 AMP" in head
+    cells = {line.split()[0]: re.split(r" {2,}", line) for line in lines}
+    assert cells["gtx1080"][-2:] == ["no", "no"]
+    assert cells["t4"][-2:] == ["yes", "no"]
+    assert cells["gtx1660-ti"][-2:] == ["advised against", "no"]
+    assert cells["b200"][-2:] == ["yes", "yes"] and "2,250" in cells["b200"]
+    assert {len(row) for row in cells.values()} == {len(re.split(r" {2,}", head))}
+    # Sorted by capability, and within one by name with its numbers as numbers.
+    order = list(cells)
+    assert [find(name).compute_capability for name in order] == sorted(
+        find(name).compute_capability for name in order
+    )
+    assert (
+        order.index("a16")
+        < order.index("a40")
+        < order.index("a4000")
+        < order.index("rtx3060-12gb")
+    )
+    assert order.index("gtx1650") < order.index("gtx1660") < order.index("rtx2060")
+
+
+@pytest.mark.parametrize("model", models(), ids=lambda m: m.alias)
+def test_the_catalogues_answer_is_the_probes(
+    model: GpuModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = machine_files.assembled(
+        monkeypatch, fake_nvml.load("no-gpu"), f"virtual:{model.alias}"
+    )
+    for dtype, cell in zip(
+        (Dtype.float16, Dtype.bfloat16), report.catalogue_row(model)[-2:], strict=True
+    ):
+        verdict = found.verdict(Level.O1, dtype)
+        assert verdict is not None and (cell == "yes") == verdict.allowed
+        assert (cell == "advised against") == (not verdict.allowed and verdict.forcible)
+
+
+@pytest.mark.parametrize(("device", "told"), [("virtual:t4", True), ("virtual:gtx1080", False)])
+def test_level_od_is_explained_where_it_is_a_choice(
+    device: str, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = " ".join(text_of(monkeypatch, "no-gpu", device).split())
+    assert ("OD: only AMP's white list" in text) == told
+
+
+def test_no_rate_has_an_exponent() -> None:
+    assert report.flops_text(2.25e15) == "2,250 TFLOP/s"
+    assert report.flops_text(4.8e13) == "48 TFLOP/s"
+    fast = replace(bare(0.9), copy_bytes_per_s=7.7e12, host_to_device_bytes_per_s=1.2e12)
+    assert "7,700 GB/s" in printed(fast) and "1,200 GB/s" in printed(fast)
