@@ -21,3 +21,16 @@ def call_site(paddle_dir: str, frames: int = 1) -> str:
             out.append(f"{shown}:{frame.f_lineno}")
         frame = frame.f_back  # type: ignore[assignment]
     return " < ".join(out) or "?"
+
+
+def same_site(first: str, second: str) -> bool:
+    """True if both name the same lines, whatever folder they were seen from.
+
+    Paths are shown relative to the working folder, which a later run may have changed: of two
+    names of a file one ends the other.
+    """
+    ours, theirs = first.split(" < "), second.split(" < ")
+    return len(ours) == len(theirs) and all(
+        a == b or a.endswith("/" + b) or b.endswith("/" + a)
+        for a, b in zip(ours, theirs, strict=True)
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from autoamp.child import loader_queue
-from autoamp.child.call_site import call_site
+from autoamp.child.call_site import call_site, same_site
 from autoamp.child.patching import bind, wrap_method
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class LoaderHooks:
 
     def _chosen(self, kind: str, site: str, ordinal: int) -> bool:
         return any(
-            p.kind == kind and p.site == site and p.ordinal == ordinal
+            p.kind == kind and p.ordinal == ordinal and same_site(p.site, site)
             for p in self._session.plan.loaders
         )
 
