@@ -307,6 +307,6 @@ def left_to_ask_for(machine: Machine, request: Request) -> tuple[str, ...]:
     if request.options.levels is not None or not any(v.allowed for v in verdicts):
         return ()
     return (
-        "level OD is not searched: it runs only AMP's white list in 16 bits, which O1 runs as "
-        "well; --levels O1,O2,OD tries it",
+        "left out    level OD: it runs only AMP's white list in 16 bits, which O1 runs as well; "
+        "--levels O1,O2,OD tries it",
     )

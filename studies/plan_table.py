@@ -145,11 +145,28 @@ def climb_cut_short(result: Result) -> str | None:
     if not climbs:
         return result.stopped or NOT_CLIMBED
     for climb in climbs:
-        # A smaller batch than the largest tried was faster: more would not have helped.
-        topped = best.batch_size is not None and best.batch_size != climb.largest_fitting
+        # A smaller batch than the largest tried was faster: more would not have helped. One that
+        # only ties with it, inside the band, leaves that open.
+        here, there = _rate_at(result, best.batch_size), _rate_at(result, climb.largest_fitting)
+        topped = best.batch_size != climb.largest_fitting and (here or 0.0) > (there or 0.0)
         if climb.why in (OUT_OF_TRIALS, NOT_CLIMBED) and not topped:
             return climb.why
     return None
+
+
+def _rate_at(result: Result, batch: int | None) -> float | None:
+    """The highest rate that the recommended recipe was seen to reach at a batch size."""
+    wanted = recipe(result.best.setting)
+    rates = [
+        t.measurement.throughput_samples_per_s
+        for t in result.trials
+        if t.measurement.ok
+        and batch is not None
+        and t.proposal.setting.batch_size == batch
+        and recipe(t.proposal.setting) == wanted
+        and t.measurement.throughput_samples_per_s
+    ]
+    return max(rates, default=None)
 
 
 def precision_row(dtype: Dtype, result: Result) -> PrecisionRow:

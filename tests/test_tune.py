@@ -202,7 +202,7 @@ def test_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
         done = autoamp(
             tmp_path, "tune", "--dry-run", "--device", f"virtual:{gpu}", *words, "plain_fp32.py"
         )
-        assert ("level OD is not searched" in done.stdout) == told, done.stdout + done.stderr
+        assert ("left out    level OD" in done.stdout) == told, done.stdout + done.stderr
 
 
 def test_changed_script_starts_a_new_study_and_says_why(tmp_path: Path) -> None:

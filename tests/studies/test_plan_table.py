@@ -249,6 +249,31 @@ def test_a_climb_that_was_cut_short_is_a_key_of_the_row() -> None:
     assert kept.climb_cut_short is None
 
 
+@pytest.mark.parametrize(("factor", "short"), [(0.9, True), (1.1, False)])
+def test_a_smaller_batch_ends_the_search_for_larger_ones_only_if_it_is_faster(
+    factor: float, short: bool
+) -> None:
+    """Inside the band it may be recommended although a larger one, the last one tried, was not
+    slower: then a still larger one may be faster."""
+    done = drive(Simulated(virtual=True, overhead_s=1.0), EVERYTHING, Options(trials=6))
+    result = done.result
+    best, rate = result.best.setting, result.best.first.throughput_samples_per_s
+    assert best.batch_size is not None and rate is not None
+    smaller = replace(best, batch_size=best.batch_size - 8)
+    seen = next(t for t in result.trials if t.proposal.setting.key() == best.key())
+    added = replace(
+        seen,
+        proposal=replace(seen.proposal, setting=smaller),
+        measurement=replace(seen.measurement, throughput_samples_per_s=factor * rate),
+    )
+    other = replace(
+        result,
+        trials=(*result.trials, added),
+        best=replace(result.best, setting=smaller),
+    )
+    assert (plan_table.climb_cut_short(other) is not None) == short
+
+
 @pytest.mark.parametrize(("length", "short"), [(2048, True), (512, False)])
 def test_at_the_largest_batch_there_is_no_trial_is_missing(length: int, short: bool) -> None:
     """The same seven trials end at batch 128; with 512 samples no larger one is allowed."""
