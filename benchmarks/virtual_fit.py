@@ -198,9 +198,7 @@ def report(rows: list[Row], clock: Clock, kinds: Any) -> tuple[str, dict[str, An
     return "\n".join(lines), bands
 
 
-def write(
-    values: dict[str, float], bands: dict[str, Any], table: str, aliases: set[str]
-) -> None:
+def write(values: dict[str, float], bands: dict[str, Any], table: str, aliases: set[str]) -> None:
     data = dict(clock_data())
     for name, value in values.items():
         data["parameters"][name]["value"] = round(value, 3)

@@ -34,7 +34,8 @@ def test_every_row_can_be_played(model: GpuModel) -> None:
 def test_tensor_rates_come_before_plain_ones() -> None:
     assert virtual_device(catalogue.find("v100-16gb"), 1, True).flops_per_s["float16"] == 125e12
     pascal = virtual_device(catalogue.find("gtx1080"), 1, True).flops_per_s
-    assert pascal["float16"] < pascal["float32"] / 50
+    # Products accumulate in float32, and are multiplied in it too.
+    assert pascal["float16"] == pascal["float32"]
 
 
 def test_memory_and_numerics_are_the_callers() -> None:
