@@ -110,3 +110,13 @@ def test_a_tie_is_told_with_the_band_that_made_it_one(amp_busy: float, band: int
     assert any(
         f"FP32, batch 32 is only 1.20x, inside the model's ±{band}%" in x for x in result.why
     )
+
+
+def test_the_hosts_error_cancels_between_two_batches_of_one_recipe() -> None:
+    bound = HostBound(throughput=1.4, ratio=4.0)
+    laws = Simulated(virtual=True)
+    waits = drive(with_busy(laws, 0.3, 0.3), virtual(), ratio_band=0.05, host_bound=bound).result
+    assert waits.verdict == "keep_fp32"
+    best = waits.best
+    assert best.setting.batch_size is not None and best.setting.batch_size > 32
+    assert best.against_fp32 is not None and "±5%" in best.against_fp32.basis
