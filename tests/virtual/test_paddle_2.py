@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import paddle_2_known as known
 import pytest
 from real_trials import SCRIPTS, trial
 
@@ -203,3 +204,41 @@ def test_lost_writes_through_views_are_told_in_every_result(tmp_path: Path) -> N
     m = trial(tmp_path, SCRIPTS / "plain_fp32.py", python=PYTHON)
     assert m.outcome is Outcome.ok, (m.reason, m.log_tail)
     assert COPIED_VIEWS in m.caveats
+
+
+HERE = f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+START = BODY.split("import numpy")[0] + "import sys\n" + HERE
+
+
+def test_operators_forward_and_backward_in_every_dtype(devices: Any) -> None:
+    body = f"import sweep\nprint(json.dumps(sweep.judged({sorted(known.SWEEP)!r})))\n"
+    got = in_paddle_2(START + body, devices.a100)
+    assert got["count"] >= 1000
+    assert not got["wrong"], "\n".join(f"{k}: {v}" for k, v in got["wrong"].items())
+    assert not got["works_now"], "take them off the list of known ones"
+    assert {name.rsplit(" ", 1)[0] for name in got["no_reference"]} == set(known.NO_REFERENCE)
+
+
+@pytest.mark.parametrize("numerics", [True, False], ids=["emulated", "planned"])
+def test_nothing_ends_by_a_signal_but_what_is_known(
+    numerics: bool, devices: Any, tmp_path: Path
+) -> None:
+    body = (
+        "import hazards, scenarios\n"
+        "print(json.dumps(dict(found=hazards.run(), refused=scenarios.REFUSED)))\n"
+    )
+    got = in_paddle_2(START + body, replace(devices.a100, numerics=numerics), tmp_path)
+    assert len(got["found"]) >= 40
+    wrong = []
+    for name, outcome in got["found"].items():
+        code, error = outcome["code"], outcome["error"]
+        if name not in known.RACES and (code < 0) != (name in known.ENDS):
+            wrong.append(f"{name}: exit {code}, {error}")
+        if code < 0 or not numerics:
+            continue
+        wanted = known.HAZARDS.get(name, (got["refused"].get(name),))[0]
+        if name in known.WORKS:
+            wanted = None
+        if error is not None if wanted is None else error is None or wanted not in error:
+            wrong.append(f"{name}: {error}")
+    assert not wrong, "\n".join(wrong)

@@ -29,6 +29,28 @@ give(**sweep.judged())
     assert not got["no_reference"]
 
 
+def test_the_sweep_sees_what_is_not_a_number(run: Run) -> None:
+    got = run(
+        f"""
+sys.path.insert(0, {HERE!r})
+import sweep
+nan, inf = float("nan"), float("inf")
+def error(got, want):
+    return sweep.error(np.float32(got), np.float32(want))
+give(errors=[error([nan, 1], [1, 1]), error([1, 1], [nan, 1]), error([inf, 1], [1, 1]),
+             error([inf], [-inf]), error([1, 1], [1])],
+     right=[error([nan, 1], [nan, 1]), error([inf, 1], [inf, 1]), error([], []),
+            error([nan], [nan])],
+     by_dtype=sweep.check("of another dtype", sweep.Case(
+         lambda x: x.astype("float32") if x.dtype == paddle.float16 else x,
+         (np.ones(3, "float32"),)), "float16"))
+"""
+    )
+    assert got["errors"] == [float("inf")] * 5
+    assert got["right"] == [0.0] * 4
+    assert "result in" in got["by_dtype"]
+
+
 def test_arithmetic_is_numpys_float16_bit_for_bit(run: Run) -> None:
     """One float32 operation rounded to 11 bits is the correctly rounded float16 operation."""
     got = run(
