@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -60,13 +61,21 @@ def cache_root() -> Path:
         raise _unwritable("a home folder", error) from error
 
 
-def find_compiler() -> str:
-    """The C++ compiler to use; ``$CXX`` first. Raises MachineError ``virtual-no-compiler``."""
-    own = os.environ.get("CXX")
-    for name in (own, *COMPILERS) if own else COMPILERS:
-        path = shutil.which(name) if name else None
+def find_compiler() -> list[str]:
+    """The C++ compiler's command; ``$CXX`` first, which may hold arguments ("ccache g++").
+
+    Raises MachineError ``virtual-no-compiler``.
+    """
+    own = os.environ.get("CXX", "")
+    try:
+        words = shlex.split(own)
+    except ValueError:
+        words = own.split()
+    # A path with spaces in it, unquoted.
+    for command in ([own], words, *([name] for name in COMPILERS)):
+        path = shutil.which(command[0]) if command and command[0] else None
         if path:
-            return path
+            return [path, *command[1:]]
     raise MachineError(
         "The virtual device is built on first use and needs a C++ compiler; none of "
         f"{', '.join(COMPILERS)} was found.",
@@ -192,7 +201,7 @@ def _clear_leftovers(entry: Path) -> None:
         _remove(left)
 
 
-def _build(compiler: str, paddle: PaddleBuild, entry: Path) -> None:
+def _build(compiler: list[str], paddle: PaddleBuild, entry: Path) -> None:
     """Raises MachineError ``virtual-build-failed``; OSError if the cache cannot be written."""
     _clear_leftovers(entry)
     work = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", suffix=".build", dir=entry.parent))
@@ -206,7 +215,7 @@ def _build(compiler: str, paddle: PaddleBuild, entry: Path) -> None:
             encoding="utf-8",
         )
         command = [
-            compiler,
+            *compiler,
             *_flags(paddle),
             f"-I{SOURCES}",
             f"-I{paddle.folder / 'include'}",
@@ -222,7 +231,7 @@ def _build(compiler: str, paddle: PaddleBuild, entry: Path) -> None:
             "size": len(library),
             "sha256": hashlib.sha256(library).hexdigest(),
             "paddle": paddle.version,
-            "compiler": compiler,
+            "compiler": shlex.join(compiler),
         }
         (work / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         unit.unlink()

@@ -235,7 +235,7 @@ def test_a_cache_that_cannot_be_written_serves_what_it_holds(
                 "    os.setegid(65534); os.seteuid(65534)\n"
                 "build.find_paddle = lambda python: build.PaddleBuild(\n"
                 f"    folder=build.Path({name!r}), version={version!r})\n"
-                "build.find_compiler = lambda: 'never started'\n"
+                "build.find_compiler = lambda: ['never started']\n"
                 "try:\n"
                 "    print(build.ensure_built('python', str))\n"
                 "except MachineError as error:\n"
@@ -290,6 +290,30 @@ def test_no_compiler_names_the_package(
     assert "build-essential" in str(caught.value.remedy)
 
 
+def test_the_compilers_variable_may_hold_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "two words"
+    folder.mkdir()
+    for name in ("ccache", "g++", "c++"):
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    for text, found in {
+        "": ["g++"],
+        "c++": ["c++"],
+        "ccache c++ -pipe": ["ccache", "c++", "-pipe"],
+        "'ccache' \"c++\"": ["ccache", "c++"],
+        f"{folder}/c++": ["c++"],
+        f"'{folder}/c++' -pipe": ["c++", "-pipe"],
+        "missing c++": ["g++"],
+        "it's": ["g++"],
+    }.items():
+        monkeypatch.setenv("CXX", text)
+        command = build.find_compiler()
+        assert [command[0], *command[1:]] == [str(folder / found[0]), *found[1:]], text
+
+
 def test_no_paddle_is_said_for_the_interpreter(tmp_path: Path) -> None:
     python = tmp_path / "bare"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
@@ -333,6 +357,12 @@ def test_cache_place_follows_the_environment(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.slow
 @pytest.mark.needs_paddle
 @pytest.mark.needs_compiler
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    """A file that came and went again shows in its folder's time."""
+    paths = [folder, *folder.rglob("*")]
+    return {str(p): (p.stat().st_mtime_ns, p.stat().st_size) for p in paths}
+
+
 def test_the_real_build_from_a_read_only_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +373,9 @@ def test_the_real_build_from_a_read_only_install(
             os.chmod(Path(folder) / name, 0o444)
         os.chmod(folder, 0o555)
     monkeypatch.setattr(build, "SOURCES", install)
+    # Root may write there all the same, so that nothing there may have changed either.
+    before = snapshot(install)
     entry = build.ensure_built(sys.executable, lambda line: None)
     assert build.is_intact(entry)
     assert build.ensure_built(sys.executable, lambda line: pytest.fail(line)) == entry
+    assert snapshot(install) == before
