@@ -57,13 +57,17 @@ def best_so_far(trials: Sequence[TrialScalars]) -> TrialScalars | None:
     return max(timed, key=lambda t: (_value(t) or 0.0, -t.number), default=None)
 
 
-def fp32_baseline(trials: Sequence[TrialScalars]) -> TrialScalars | None:
-    """FP32 at the script's own batch: the latest baseline that ended well."""
-    found = [
-        t
-        for t in timing(trials)
-        if t.phase is Phase.baseline and t.setting.amp_level is Level.O0 and _value(t) is not None
-    ]
+def fp32_baseline(trials: Sequence[T]) -> T | None:
+    """FP32 at the script's own batch: the latest baseline that ended well.
+
+    Where the search went on without asking for an FP32 run, the script as written is one.
+    """
+    asked = [t for t in trials if t.phase is Phase.baseline]
+    fp32 = [t for t in asked if t.setting.amp_level is Level.O0]
+    if not fp32 and len(asked) < len(trials):
+        fp32 = asked
+    timed = {t.number for t in timing(trials)}
+    found = [t for t in fp32 if t.number in timed and _ended_well(t)]
     return max(found, key=lambda t: t.number, default=None)
 
 
@@ -78,11 +82,10 @@ def gain_against_fp32(trials: Sequence[TrialScalars]) -> float | None:
 
 def fp32_of(trials: Sequence[Trial]) -> float | None:
     """Throughput of the FP32 baseline, samples/s; for a table that has the full trials."""
-    for trial in reversed(timing(trials)):
-        m = trial.measurement
-        if trial.phase is Phase.baseline and trial.setting.amp_level is Level.O0 and m and m.ok:
-            return m.throughput_samples_per_s
-    return None
+    trial = fp32_baseline(trials)
+    if trial is None or trial.measurement is None:
+        return None
+    return trial.measurement.throughput_samples_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

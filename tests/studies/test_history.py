@@ -81,6 +81,17 @@ def test_where_planning_mode_fails_full_runs_carry_the_times() -> None:
     assert best is not None and best.number == 1
 
 
+def test_a_script_without_amp_is_its_own_fp32() -> None:
+    own = scalar(0, 5.0, phase=Phase.baseline, setting=Setting())
+    trials = [own, scalar(1, 8.0)]
+    fp32 = history.fp32_baseline(trials)
+    assert fp32 is not None and fp32.number == 0
+    assert history.gain_against_fp32(trials) == 8.0 / 5.0
+    assert history.fp32_baseline([own]) is None, "FP32 may still be asked for"
+    failed = scalar(2, None, phase=Phase.baseline, setting=FP32, outcome=Outcome.crashed)
+    assert history.fp32_baseline([*trials, failed]) is None, "it was asked for: AMP is in it"
+
+
 def test_fp32_can_be_best() -> None:
     trials = [scalar(0, 9.0, phase=Phase.baseline, setting=FP32), scalar(1, 8.0)]
     best = history.best_of(trials, None)
