@@ -1,7 +1,8 @@
 """Step time on the virtual device over plain Paddle on the CPU, and planning mode's own speed.
 
-    python benchmarks/virtual_speed.py
+    python benchmarks/virtual_speed.py [--planned]
 
+With ``--planned`` only planning mode is looked at, and its table in ``docs/virtual.md`` written.
 Prints ratios of CPU time per step (all threads of the process, one of them computing): wall
 time on a busy machine says more about the neighbours. Goals: FP32 1.25, FP16 2.0; a planned
 step of ResNet-50 at batch 256 under 1 s.
@@ -13,6 +14,7 @@ import statistics
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from autoamp.probes import catalogue
@@ -38,6 +40,22 @@ if run["device"] != "cpu":
 paddle.seed(1)
 rng = np.random.RandomState(0)
 level = run["level"]
+class Encoder(nn.Layer):
+    # BERT without its pooler (a prediction for every token), or a vision transformer.
+    def __init__(self, width, heads, layers, words):
+        super().__init__()
+        self.words = words
+        self.first = nn.Embedding(words, width) if words else nn.Conv2D(3, width, 16, 16)
+        self.places = self.create_parameter([1, 128 if words else 196, width])
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.1, activation="gelu")
+        self.encoder = nn.TransformerEncoder(layer, layers)
+        self.head = nn.Linear(width, words or 1000)
+    def forward(self, x):
+        x = self.first(x)
+        if not self.words:
+            x = x.flatten(2).transpose([0, 2, 1])
+        x = self.encoder(x + self.places)
+        return self.head(x) if self.words else self.head(x.mean(axis=1))
 class Transformer(nn.Layer):
     def __init__(self):
         super().__init__()
@@ -50,10 +68,15 @@ if run["model"] == "resnet18":
     net, x = paddle.vision.models.resnet18(num_classes=10), rng.randn(8, 3, 64, 64)
 elif run["model"] == "transformer4":
     net, x = Transformer(), rng.randn(16, 64, 128)
-else:
+elif run["model"] == "resnet50":
     net, x = paddle.vision.models.resnet50(num_classes=10), np.zeros([256, 3, 224, 224])
-x = paddle.to_tensor(x.astype("float32"))
-y = paddle.to_tensor(rng.randint(0, 10, [x.shape[0]]))
+elif run["model"] == "bert-large":
+    net, x = Encoder(1024, 16, 24, 30522), np.zeros([128, 128], "int64")
+else:
+    net, x = Encoder(768, 12, 12, 0), np.zeros([128, 3, 224, 224])
+words = x.dtype == np.int64
+x = paddle.to_tensor(x if words else x.astype("float32"))
+y = paddle.to_tensor(rng.randint(0, 10, x.shape if words else [x.shape[0]]))
 opt = paddle.optimizer.AdamW(1e-4, parameters=net.parameters(), multi_precision=level == "O2")
 if level == "O2":
     net, opt = paddle.amp.decorate(net, opt, level="O2")
@@ -92,19 +115,45 @@ def measure(**run: Any) -> dict[str, Any]:
     return found
 
 
+PLANNED = {
+    "resnet50": "ResNet-50, batch 256 of 224x224",
+    "bert-large": "BERT-large, batch 128, 128 tokens",
+    "vit-base": "ViT-B/16, batch 128 of 224x224",
+}
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "virtual.md"
+
+
+def planned() -> str:
+    """Planning mode's table."""
+    lines = ["| planned step | precision | CPU time, s | host memory, GiB |", "|---|---|---|---|"]
+    for model, name in PLANNED.items():
+        for level in ("O0", "O1", "O2"):
+            seen = measure(device="planning", model=model, level=level, steps=5)
+            step_s, host_gib = statistics.median(seen["times"]), seen["host"] / 2**20
+            lines.append(f"| {name} | {level} | {step_s:.3f} | {host_gib:.2f} |")
+    return "\n".join(lines)
+
+
+def write_planned() -> None:
+    text = planned()
+    print(text)
+    begin, end = "<!-- planned: begin -->\n\n", "\n\n<!-- planned: end -->"
+    before, rest = DOCS.read_text(encoding="utf-8").split(begin)
+    after = rest.split(end)[1]
+    DOCS.write_text(before + begin + text + end + after, encoding="utf-8")
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--planned"]:
+        write_planned()
+        return
     for model in ("resnet18", "transformer4"):
         plain = statistics.median(measure(device="cpu", model=model, level="O0", steps=8)["times"])
         for level in ("O0", "O1", "O2"):
             seen = measure(device="virtual", model=model, level=level, steps=8)["times"]
             ratio = statistics.median(seen) / plain
             print(f"{model} {level}: {ratio:.2f} times plain CPU FP32 ({plain * 1e3:.0f} ms)")
-    for level in ("O0", "O1", "O2"):
-        seen = measure(device="planning", model="resnet50", level=level, steps=5)
-        print(
-            f"planned ResNet-50 batch 256 {level}: {statistics.median(seen['times']):.2f} s, "
-            f"{seen['host'] / 2**20:.2f} GiB of host memory"
-        )
+    print(planned())
 
 
 if __name__ == "__main__":
