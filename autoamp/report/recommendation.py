@@ -33,7 +33,8 @@ def lines(rec: Recommendation) -> list[str]:
     out += [f"  note: {caveat}" for caveat in rec.caveats]
     search = rec.search
     extra = f" and {search.extra_runs} to prove the choice" if search.extra_runs else ""
-    out += ["", f"  {search.trials} trials{extra}, {seconds_text(search.wall_s)}"]
+    trials = "1 trial" if search.trials == 1 else f"{search.trials} trials"
+    out += ["", f"  {trials}{extra}, {seconds_text(search.wall_s)}"]
     return out
 
 
