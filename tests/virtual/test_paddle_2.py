@@ -9,6 +9,7 @@ from typing import Any
 
 import paddle_2_known as known
 import pytest
+from optimizer_steps import STEPS, judge
 from real_trials import SCRIPTS, trial
 
 from autoamp.collect import COPIED_VIEWS
@@ -197,6 +198,11 @@ def test_attention_is_computed_without_the_fused_kernel(devices: Any) -> None:
         assert off < allowed[name.split()[0]], name
     assert all(kind == f"paddle.{dtype}" for dtype, kind in got["dtypes"].items())
     assert got["flash"] == [2, 16, 4, 32]
+
+
+def test_master_weights_of_every_optimizer(devices: Any) -> None:
+    body = BODY.split("import paddle.nn")[0] + "def give(out):\n    print(json.dumps(out))\n"
+    judge(in_paddle_2(body + STEPS, devices.a100))
 
 
 def test_lost_writes_through_views_are_told_in_every_result(tmp_path: Path) -> None:

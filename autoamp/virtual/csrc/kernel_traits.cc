@@ -73,10 +73,13 @@ bool NeedsAvx512(const std::string& name) {
 }
 
 int MasterFromEnd(const std::string& name) {
-  // From the kernels' signatures in Paddle's ops.yaml: adam's family ends with skip_update.
+  // From the kernels' signatures: adam's family ends with skip_update, rprop with its ranges.
   static const std::map<std::string, int> from_end = {
-      {"sgd", -1},     {"momentum", -1}, {"adamax", -1}, {"adagrad", -1}, {"rmsprop", -1},
-      {"adadelta", -1}, {"adam", -2},    {"adamw", -2},  {"lamb", -2}};
+      {"adadelta", -1},        {"adagrad", -1},         {"adam", -2},        {"adamax", -1},
+      {"adamw", -2},           {"asgd", -1},            {"fused_adam", -2},  {"lamb", -2},
+      {"lars_momentum", -1},   {"merged_adam", -1},     {"merged_momentum", -1},
+      {"momentum", -1},        {"nadam", -1},           {"radam", -1},       {"rmsprop", -1},
+      {"rprop", -3},           {"sgd", -1},             {"sparse_momentum", -1}};
   // The kernels for sparse gradients have the same tail.
   const std::string base = name.substr(0, name.find("_dense_param_sparse_grad"));
   auto found = from_end.find(base);

@@ -13,6 +13,8 @@ struct Operands {
   // In argument order; absent optional inputs and unwanted outputs are null.
   std::vector<const DenseTensor*> inputs;
   std::vector<DenseTensor*> outputs;
+  // Where each argument of the kernel's signature begins among the inputs: a list is several.
+  std::vector<size_t> first_inputs;
   // Where the attributes are: the executor's context, or the words of a typed call (one per
   // attribute that is not float or double).
   const KernelContext* context{nullptr};
@@ -21,6 +23,7 @@ struct Operands {
   Operands(const KernelSlot& s, const phi::DeviceContext* d) : slot(s), device(d) {
     inputs.reserve(8);
     outputs.reserve(8);
+    first_inputs.reserve(8);
   }
 
   // Attributes by position among all attributes; the caller knows the kernel's signature.

@@ -5,6 +5,7 @@
 #include "counters.h"
 #include "device_model.h"
 #include "fast_cast.h"
+#include "master_weights.h"
 #include "operands.h"
 #include "planning.h"
 #include "tensor_mapping.h"
@@ -26,15 +27,6 @@ namespace {
   w[i], w[i + 1], w[i + 2], w[i + 3], w[i + 4], w[i + 5], w[i + 6], w[i + 7]
 using TypedKernel = void (*)(VGPU_GENERAL, VGPU_8(double), VGPU_8(uint64_t), VGPU_8(uint64_t),
                              VGPU_8(uint64_t), VGPU_8(uint64_t));
-
-// True if this optimizer call has a float32 master copy of a 16-bit parameter. Paddle's CPU
-// kernels ignore it: the master is fed in as the parameter, and the parameter is written as
-// its rounding.
-bool UsesMaster(const KernelSlot& slot, const DenseTensor* parameter, const DenseTensor* master) {
-  return slot.converts && slot.master_input >= 0 && parameter && master &&
-         IsHalf(parameter->dtype()) && master->initialized() &&
-         master->dtype() == DataType::FLOAT32;
-}
 
 // What needs no kernel: planned calls and our own casts.
 bool DoneWithoutKernel(const Operands& call) {
@@ -106,6 +98,7 @@ void RunFromContext(KernelContext* context, uint32_t number) {
   const size_t output_count = context->OutputsSize();
   for (size_t i = 0; i < slot.inputs.size(); ++i) {
     const auto range = context->InputRangeAt(i);
+    call.first_inputs.push_back(call.inputs.size());
     for (int at = range.first; at < range.second; ++at) {
       // TensorBase keeps absent inputs null in every Paddle version.
       const TensorBase* tensor = &context->InputAt<TensorBase>(at);
@@ -125,12 +118,7 @@ void RunFromContext(KernelContext* context, uint32_t number) {
   std::vector<const TensorBase*> inputs(input_count);
   for (size_t i = 0; i < input_count; ++i)
     inputs[i] = mapping.InputAny(&context->InputAt<TensorBase>(i));
-  bool uses_master = false;
-  if (slot.master_input >= 0) {
-    const int at = context->InputRangeAt(slot.master_input).first;
-    uses_master = UsesMaster(slot, call.inputs[0], call.inputs[at]);
-    if (uses_master) inputs[0] = inputs[at];
-  }
+  const auto masters = FindMasters(call);
   for (auto* input : inputs) inner.EmplaceBackInputWithoutSetRange(input);
   for (size_t i = 0; i < slot.inputs.size(); ++i)
     inner.AssignInputRange(std::pair<int, int>(context->InputRangeAt(i)), i);
@@ -145,17 +133,13 @@ void RunFromContext(KernelContext* context, uint32_t number) {
     else if (call.outputs[i])
       outputs[i] = mapping.Output(call.outputs[i]);
   }
-  DenseTensor* master = nullptr;
-  if (uses_master && output_count >= 2) {
-    master = static_cast<DenseTensor*>(outputs.back());
-    outputs[0] = master;
-  }
+  StartMasters(masters, &mapping);
   for (auto* output : outputs) inner.EmplaceBackOutputWithoutSetRange(output);
   for (size_t i = 0; i < slot.outputs.size(); ++i)
     inner.AssignOutputRange(std::pair<int, int>(context->OutputRangeAt(i)), i);
 
   slot.cpu_kernel(&inner);
-  if (master) mapping.FirstOutputFrom(master);
+  FinishMasters(masters, &mapping);
   mapping.Finish();
   CountCall(call);
 }
@@ -185,6 +169,7 @@ void CollectOperands(const uint64_t* words, Operands* call) {
   size_t at = 1;
   for (InputKind kind : slot.inputs) {
     const uint64_t word = words[at++];
+    call->first_inputs.push_back(call->inputs.size());
     switch (kind) {
       case InputKind::kDense:
         call->inputs.push_back(Present(At<const DenseTensor>(word), slot));
@@ -233,22 +218,15 @@ class HostArguments {
   void Replace(uint64_t* words) {
     words[0] = Word(static_cast<phi::DeviceContext*>(CpuContext()));
     size_t at = 1;
-    const DenseTensor* parameter = nullptr;
-    DenseTensor* master = nullptr;
     for (size_t i = 0; i < slot_.inputs.size(); ++i, ++at) {
       switch (slot_.inputs[i]) {
-        case InputKind::kDense: {
-          auto* tensor = At<const DenseTensor>(words[at]);
-          if (i == 0) parameter = tensor;
-          words[at] = Word(mapping_->Input(tensor));
+        case InputKind::kDense:
+          words[at] = Word(mapping_->Input(At<const DenseTensor>(words[at])));
           break;
-        }
         case InputKind::kOptional: {
           auto* tensor = At<const OptionalTensor>(words[at])->get_ptr();
           if (!tensor) break;
           DenseTensor* host = mapping_->Input(tensor);
-          if (static_cast<int>(i) == slot_.master_input && UsesMaster(slot_, parameter, tensor))
-            master = host;
           optionals_.emplace_back(paddle::make_optional<DenseTensor>(*host));
           words[at] = Word(&optionals_.back());
           break;
@@ -289,7 +267,6 @@ class HostArguments {
       }
     }
     at += slot_.attributes.size() - slot_.float_attributes;
-    const size_t first_output = at;
     for (OutputKind kind : slot_.outputs) {
       if (kind == OutputKind::kDense) {
         words[at] = Word(mapping_->Output(At<DenseTensor>(words[at])));
@@ -303,20 +280,11 @@ class HostArguments {
       }
       ++at;
     }
-    if (master && slot_.outputs.size() >= 2 && words[at - 1]) {
-      words[1] = Word(master);
-      master_output_ = At<DenseTensor>(words[at - 1]);
-      words[first_output] = words[at - 1];
-    }
   }
-
-  // The updated master weights, null if the call is not an optimizer with master weights.
-  DenseTensor* master_output() const { return master_output_; }
 
  private:
   const KernelSlot& slot_;
   TensorMapping* mapping_;
-  DenseTensor* master_output_{nullptr};
   // Deques: words point into them.
   std::deque<OptionalTensor> optionals_;
   std::deque<TensorList> lists_;
@@ -343,13 +311,15 @@ void RunVariadic(uint32_t number, SavedRegisters* registers) {
 
   TensorMapping mapping(slot, device);
   HostArguments arguments(slot, &mapping);
+  const auto masters = FindMasters(call);
   arguments.Replace(words);
+  StartMasters(masters, &mapping);
   const uint64_t* stack = words + kGeneralRegisters;
   const double* floats = registers->floats;
   reinterpret_cast<TypedKernel>(slot.variadic)(
       VGPU_GENERAL_VALUES(words), VGPU_8_VALUES(floats, 0), VGPU_8_VALUES(stack, 0),
       VGPU_8_VALUES(stack, 8), VGPU_8_VALUES(stack, 16), VGPU_8_VALUES(stack, 24));
-  if (arguments.master_output()) mapping.FirstOutputFrom(arguments.master_output());
+  FinishMasters(masters, &mapping);
   mapping.Finish();
   CountCall(call);
 }

@@ -119,6 +119,13 @@ DenseTensor* TensorMapping::Output(DenseTensor* tensor) {
   if (!tensor) return nullptr;
   for (auto& seen : outputs_)
     if (seen.device == tensor) return seen.host;
+  // Some kernels ask whether they work in place by comparing tensors (merged_momentum).
+  if (tensor->initialized())
+    for (auto& input : inputs_)
+      if (input.device == tensor && (input.widened || OnDevice(*tensor))) {
+        outputs_.push_back({tensor, input.host, tensor->dtype(), !input.widened});
+        return input.host;
+      }
   hosts_.emplace_back();
   return OutputInto(tensor, &hosts_.back());
 }
@@ -231,16 +238,6 @@ void TensorMapping::Finish() {
     rows.device->set_rows(rows.host->rows());
     rows.device->set_height(rows.host->height());
   }
-}
-
-void TensorMapping::FirstOutputFrom(const DenseTensor* master) {
-  DenseTensor* host = outputs_.front().host;
-  phi::DenseTensorMeta meta = master->meta();
-  meta.dtype = DataType::FLOAT32;
-  meta.offset = 0;
-  Rebuild(host, meta, nullptr);
-  void* to = AllocateHost(host, DataType::FLOAT32);
-  std::memcpy(to, master->data(), master->numel() * sizeof(float));
 }
 
 }  // namespace vgpu

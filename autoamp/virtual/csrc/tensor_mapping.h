@@ -29,10 +29,6 @@ class TensorMapping {
   // Gives what the kernel wrote back to the device tensors, rounded to their dtype.
   void Finish();
 
-  // Optimizers: the updated parameter was written to the float32 master copy; makes the
-  // first output a rounding of it.
-  void FirstOutputFrom(const DenseTensor* master);
-
  private:
   struct MappedInput {
     const DenseTensor* device;
