@@ -31,6 +31,11 @@ enum class WorkKind : uint8_t {
   kConvGrad,
   kRnn,
   kRnnGrad,
+  kEinsum,
+  kEinsumGrad,
+  kBilinear,
+  kBilinearGrad,
+  kMultiDot,
 };
 
 struct KernelSlot {

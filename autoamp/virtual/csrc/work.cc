@@ -72,19 +72,103 @@ void MeasureMatmul(const Operands& call, Work* work) {
   const DenseTensor* y = call.inputs[1];
   if (!IsGrad(work->kind)) {
     // addmm's first input is what is added.
-    const bool adds = std::strcmp(work->name, "addmm") == 0 && call.inputs.size() > 2;
-    if (adds) x = call.inputs[1], y = call.inputs[2];
-    if (!Wants(call, 0)) return;
+    const bool adds = std::strstr(work->name, "addmm") || std::strstr(work->name, "baddbmm");
+    if (adds && call.inputs.size() > 2) x = call.inputs[1], y = call.inputs[2];
+    if (!Wants(call, 0) || !y) return;
     const Product p = ProductOf(x, y, call.outputs[0]);
     work->row_multiple = RowMultiple(p.k, p.n);
     Add(work, p);
     return;
   }
-  if (call.inputs.size() < 3 || !call.inputs[2]) return;
-  const Product p = ProductOf(x, y, call.inputs[2]);
+  const size_t first = std::strstr(work->name, "addmm") || std::strstr(work->name, "baddbmm");
+  if (call.inputs.size() < first + 3 || !call.inputs[first + 1] || !call.inputs[first + 2]) return;
+  const Product p = ProductOf(call.inputs[first], call.inputs[first + 1], call.inputs[first + 2]);
   work->row_multiple = RowMultiple(p.k, p.n);
+  if (Wants(call, first)) Add(work, {p.m, p.k, p.n, p.batch});
+  if (Wants(call, first + 1)) Add(work, {p.k, p.n, p.m, p.batch});
+}
+
+// Labels of two operands and the result, as in "bij,bjk->bik": those of both and the result are
+// the batch, those of both alone the inner dimension. What an ellipsis stands for is the batch.
+void MeasureEinsum(const Operands& call, Work* work) {
+  const bool grad = work->kind == WorkKind::kEinsumGrad;
+  const int at = call.Find(phi::AttributeType::STRING);
+  if (at < 0 || call.first_inputs.empty()) return;
+  const size_t count = call.first_inputs.size() > 1 ? call.first_inputs[1] : call.inputs.size();
+  if (count != 2 || !call.inputs[0] || !call.inputs[1]) return;
+  const std::string& equation = call.String(at);
+  const size_t comma = equation.find(','), arrow = equation.find("->");
+  if (comma == std::string::npos || arrow == std::string::npos || comma > arrow) return;
+  const std::string sides[2] = {equation.substr(0, comma),
+                                equation.substr(comma + 1, arrow - comma - 1)};
+  const std::string result = equation.substr(arrow + 2);
+  std::map<char, double> sizes[2];
+  double spread[2] = {1, 1};
+  for (int side = 0; side < 2; ++side) {
+    const auto& dims = call.inputs[side]->dims();
+    int labels = 0, axis = 0;
+    for (char c : sides[side]) labels += c >= 'A' && c != '.';
+    for (size_t i = 0; i < sides[side].size(); ++i) {
+      const char c = sides[side][i];
+      if (c == '.') {
+        for (int n = dims.size() - labels; n > 0 && axis < dims.size(); --n)
+          spread[side] *= static_cast<double>(dims[axis++]);
+        i += 2;
+      } else if (c >= 'A' && axis < dims.size()) {
+        sizes[side][c] = static_cast<double>(dims[axis++]);
+      }
+    }
+  }
+  Product p;
+  p.m = p.n = p.k = 1;
+  p.batch = std::max(spread[0], spread[1]);
+  for (auto& [label, size] : sizes[0]) {
+    const bool kept = result.find(label) != std::string::npos;
+    const bool both = sizes[1].count(label) != 0;
+    if (both) (kept ? p.batch : p.k) *= size;
+    if (!both && kept) p.m *= size;
+  }
+  for (auto& [label, size] : sizes[1])
+    if (!sizes[0].count(label) && result.find(label) != std::string::npos) p.n *= size;
+  work->row_multiple = RowMultiple(p.k, p.n);
+  // What Paddle keeps for backward is counted by memory; the operands are read once.
+  work->bytes = 0;
+  for (size_t i = 0; i < 2; ++i) work->bytes += Bytes(call.inputs[i]);
+  if (!grad) {
+    if (Wants(call, 0)) work->bytes += Bytes(call.outputs[0]);
+    Add(work, p);
+    return;
+  }
+  work->bytes += Bytes(call.inputs.back());
+  for (auto* output : call.outputs) work->bytes += Bytes(output);
   if (Wants(call, 0)) Add(work, {p.m, p.k, p.n, p.batch});
   if (Wants(call, 1)) Add(work, {p.k, p.n, p.m, p.batch});
+}
+
+// x [b, i], y [b, j], weight [o, i, j]: x by each of the o matrices, then by y; three such
+// products in backward.
+void MeasureBilinear(const Operands& call, Work* work) {
+  if (call.inputs.size() < 3 || !call.inputs[0] || !call.inputs[2]) return;
+  const DenseTensor* x = call.inputs[0];
+  const DenseTensor* weight = call.inputs[2];
+  if (weight->dims().size() != 3) return;
+  const double rows = Dim(x, 2), out = Dim(weight, 3), i = Dim(weight, 2), j = Dim(weight, 1);
+  work->row_multiple = RowMultiple(i, j);
+  const int times = work->kind == WorkKind::kBilinearGrad ? 3 : 1;
+  for (int n = 0; n < times; ++n) Add(work, {rows, j, i, out});
+}
+
+// A chain of products; counted from left to right, where Paddle picks the cheapest order.
+void MeasureMultiDot(const Operands& call, Work* work) {
+  if (call.inputs.empty() || !call.inputs[0]) return;
+  const DenseTensor* x = call.inputs[0];
+  const double rows = x->dims().size() < 2 ? 1 : Dim(x, 2);
+  for (size_t i = 1; i < call.inputs.size(); ++i) {
+    const DenseTensor* y = call.inputs[i];
+    if (!y) return;
+    const bool vector = y->dims().size() < 2;
+    Add(work, {rows, vector ? 1 : Dim(y, 1), Dim(y, vector ? 1 : 2), 1});
+  }
 }
 
 // Products of one recurrent layer in one direction are those of all layers of the same shape.
@@ -157,12 +241,15 @@ void MeasureTransposedConv(const Operands& call, Work* work) {
 
 // A convolution as the matrix product that implicit-GEMM kernels compute.
 void MeasureConv(const Operands& call, Work* work) {
-  if (call.inputs.size() < 2 || !call.inputs[0] || !call.inputs[1]) return;
+  // Deformable convolutions have offsets before the weight, and a mask after it.
+  const bool deforms = std::strstr(work->name, "deformable") != nullptr;
+  const size_t at = deforms ? 2 : 1;
+  if (call.inputs.size() <= at || !call.inputs[0] || !call.inputs[at]) return;
   const DenseTensor* x = call.inputs[0];
-  const DenseTensor* weight = call.inputs[1];
+  const DenseTensor* weight = call.inputs[at];
   const bool grad = IsGrad(work->kind);
-  const DenseTensor* out = grad ? (call.inputs.size() > 2 ? call.inputs[2] : nullptr)
-                                : (Wants(call, 0) ? call.outputs[0] : nullptr);
+  const DenseTensor* out = Wants(call, 0) && !grad ? call.outputs[0] : nullptr;
+  if (grad && call.inputs.size() > 2) out = deforms ? call.inputs.back() : call.inputs[2];
   if (!out || weight->dims().size() < 3) return;
   // Weights are [out channels, in channels / groups, kernel...] in every data format.
   const double out_channels = static_cast<double>(weight->dims()[0]);
@@ -186,7 +273,7 @@ void MeasureConv(const Operands& call, Work* work) {
     const double in_positions = Elements(x) / std::max(1.0, in_channels);
     const double depth = out_per_group * window * positions / std::max(1.0, in_positions);
     if (Wants(call, 0)) Add(work, {in_positions, in_per_group, depth, groups});
-    if (Wants(call, 1)) Add(work, {out_per_group, in_per_group * window, positions, groups});
+    if (Wants(call, at)) Add(work, {out_per_group, in_per_group * window, positions, groups});
   }
   // Groups a few columns wide have kernels of their own, as in cost_model.cc.
   if (std::min(out_per_group, in_per_group * window) >= 8)
@@ -236,6 +323,11 @@ Work MeasureWork(const Operands& call) {
   if (work.kind == WorkKind::kMatmul || work.kind == WorkKind::kMatmulGrad)
     MeasureMatmul(call, &work);
   if (work.kind == WorkKind::kRnn || work.kind == WorkKind::kRnnGrad) MeasureRnn(call, &work);
+  if (work.kind == WorkKind::kEinsum || work.kind == WorkKind::kEinsumGrad)
+    MeasureEinsum(call, &work);
+  if (work.kind == WorkKind::kBilinear || work.kind == WorkKind::kBilinearGrad)
+    MeasureBilinear(call, &work);
+  if (work.kind == WorkKind::kMultiDot) MeasureMultiDot(call, &work);
   if (work.kind == WorkKind::kConv || work.kind == WorkKind::kConvGrad) {
     if (std::strstr(work.name, "transpose"))
       MeasureTransposedConv(call, &work);
