@@ -43,13 +43,14 @@ bool MovesDataOnly(const std::string& name) {
 
 bool ShapeDependsOnData(const std::string& name) {
   static const std::set<std::string> names = {
-      "bincount",          "collect_fpn_proposals", "ctc_align",
+      "bincount",          "class_center_sample",   "collect_fpn_proposals", "ctc_align",
       "distribute_fpn_proposals",                   "generate_proposals",
       "graph_khop_sampler", "graph_sample_neighbors", "histogram_bin_edges",
       "masked_select",     "matrix_nms",            "multiclass_nms3",
       "nms",               "nonzero",               "reindex_graph",
-      "repeat_interleave_with_tensor_index",        "sequence_mask",
-      "unique",            "unique_consecutive",    "where_index",
+      "repeat_interleave_with_tensor_index",        "segment_pool",
+      "sequence_mask",     "sequence_mask_scalar",  "unique",
+      "unique_consecutive", "viterbi_decode",       "where_index",
       "yolo_box_post"};
   return names.count(name) != 0;
 }

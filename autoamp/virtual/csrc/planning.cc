@@ -24,8 +24,16 @@ bool HasUnknownShape(const DenseTensor& tensor) {
 }
 
 DataType OutputType(const Operands& call, const DenseTensor& output) {
-  // InferMeta leaves the dtype open for some kernels, which then use their own.
+  // InferMeta leaves the dtype open for some kernels, which then use their own, and gives that
+  // of the inputs for equal_all, whose CPU kernel answers with bool.
+  if (call.slot.name == "equal_all") return DataType::BOOL;
   return output.dtype() == DataType::UNDEFINED ? call.slot.key.dtype() : output.dtype();
+}
+
+[[noreturn]] void RefuseForData(const Operands& call) {
+  Refuse("autoamp planning mode (numerics=off) cannot run '" + call.slot.name +
+         "': the shape of its result depends on values that planning mode does not compute. "
+         "Use the virtual device with numerics on for this script.");
 }
 
 bool MustPlan(const Operands& call) {
@@ -46,10 +54,15 @@ bool SkipsCopy(size_t bytes) { return !Device().numerics && bytes >= kLargeCopy;
 bool PlanInsteadOfRun(const Operands& call) {
   if (call.outputs.empty() || !MustPlan(call)) return false;
   if (call.slot.work == WorkKind::kView && !WillCopy(call)) return false;
-  if (call.slot.shape_depends_on_data)
-    Refuse("autoamp planning mode (numerics=off) cannot run '" + call.slot.name +
-           "': the shape of its result depends on values that planning mode does not compute. "
-           "Use the virtual device with numerics on for this script.");
+  if (call.slot.shape_depends_on_data) RefuseForData(call);
+  // A result that only the CPU kernel can size, from values that were never computed, would get
+  // another shape than training has. (Further outputs may be a kernel's scratch memory, as in
+  // batch_norm; affine_grid reads its shape from a small tensor.)
+  auto* result = call.outputs[0];
+  if (result && HasUnknownShape(*result) && call.slot.work != WorkKind::kView &&
+      call.slot.name != "affine_grid")
+    for (auto* input : call.inputs)
+      if (IsLarge(input) && input->initialized()) RefuseForData(call);
   // A kernel none of whose output shapes is known (a side effect, or an output that the CPU
   // kernel sizes itself) has to run.
   bool any = false;

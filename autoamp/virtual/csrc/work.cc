@@ -299,6 +299,22 @@ double ExtraPasses(const Operands& call, const char* name) {
   return found->second * Bytes(call.inputs[0]);
 }
 
+// Bytes of a table that an index kernel leaves alone: forward reads the rows that it gives out,
+// gradients want the table's shape only. What a gradient writes is whole, and counted as such.
+double UntouchedBytes(const Operands& call, const std::string& name) {
+  static const std::map<std::string, size_t> tables = {
+      {"embedding", 1},          {"embedding_grad", 1},       {"embedding_sparse_grad", 1},
+      {"gather", 0},             {"gather_grad", 0},          {"gather_nd", 0},
+      {"gather_nd_grad", 0},     {"index_select", 0},         {"index_select_grad", 0},
+      {"take_along_axis", 0},    {"take_along_axis_grad", 0}};
+  const auto found = tables.find(name);
+  if (found == tables.end() || call.inputs.size() <= found->second) return 0;
+  const double table = Bytes(call.inputs[found->second]);
+  if (name.find("_grad") != std::string::npos) return table;
+  const double rows = Wants(call, 0) ? Bytes(call.outputs[0]) : 0;
+  return std::max(0.0, table - rows);
+}
+
 Unit UnitOf(DataType type) {
   if (type == DataType::FLOAT16) return Unit::kFloat16;
   if (type == DataType::BFLOAT16) return Unit::kBfloat16;
@@ -319,6 +335,7 @@ Work MeasureWork(const Operands& call) {
   work.element_bytes = type == DataType::UNDEFINED ? 4 : static_cast<double>(phi::SizeOf(type));
   for (auto* input : call.inputs) work.bytes += Bytes(input);
   for (auto* output : call.outputs) work.bytes += Bytes(output);
+  work.bytes -= UntouchedBytes(call, call.slot.name);
   work.extra_bytes = ExtraPasses(call, work.name);
   if (work.kind == WorkKind::kMatmul || work.kind == WorkKind::kMatmulGrad)
     MeasureMatmul(call, &work);
