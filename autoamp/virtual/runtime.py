@@ -227,8 +227,3 @@ def host_refusals() -> int:
 def host_refused_last() -> bool:
     """Whether the last allocation that failed did so for want of host memory."""
     return _library().count("host_refused_last") != 0
-
-
-def left_out_kernels() -> list[str]:
-    """Names of kernels of which at least one version is not offered on the device."""
-    return [row[0] for row in _library().rows("left_out")]

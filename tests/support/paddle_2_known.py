@@ -12,7 +12,6 @@ _CASES: dict[str, str] = {
     **dict.fromkeys(
         ("F.prelu", "multi_dot", "smooth_l1_loss", "huber", "affine_grid"), _FLOAT32_GRADIENT
     ),
-    "einsum": "refused with an error: its kernel keeps operands between forward and backward",
 }
 
 SWEEP: dict[str, str] = {

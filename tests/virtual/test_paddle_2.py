@@ -200,6 +200,48 @@ def test_attention_is_computed_without_the_fused_kernel(devices: Any) -> None:
     assert got["flash"] == [2, 16, 4, 32]
 
 
+EINSUM = """
+rng = np.random.RandomState(0)
+def results(equation, shapes, dtype, place):
+    paddle.set_device(place)
+    tensors = [paddle.to_tensor(np.float32(x)).astype(dtype) for x in shapes]
+    for tensor in tensors:
+        tensor.stop_gradient = False
+    out = paddle.einsum(equation, *tensors)
+    (out.astype("float32") ** 2).sum().backward()
+    kinds = {str(x.dtype) for x in (out, *(y.grad for y in tensors))}
+    return [x.astype("float32").numpy() for x in (out, *(y.grad for y in tensors))], kinds
+off, kinds = {}, {}
+for equation, *shapes in (
+    ("bij,bjk->bik", [2, 3, 4], [2, 4, 5]),
+    ("bij,bkj->bik", [2, 3, 4], [2, 5, 4]),
+    ("jb,kbj->bk", [4, 2], [5, 2, 4]),
+    ("...ij,...jk->...ik", [2, 3, 4], [2, 4, 5]),
+    ("i,j->ij", [3], [4]),
+    ("ij->ji", [3, 4]),
+):
+    values = [rng.rand(*shape) for shape in shapes]
+    want, _ = results(equation, values, "float32", "cpu")
+    for dtype in ("float32", "float16", "bfloat16"):
+        got, found = results(equation, values, dtype, "gpu")
+        off[f"{dtype} {equation}"] = max(
+            float(abs(a - b).max() / abs(b).max()) for a, b in zip(got, want)
+        )
+        kinds[f"{dtype} {equation}"] = sorted(found)
+print(json.dumps(dict(off=off, kinds=kinds)))
+"""
+
+
+def test_einsum_keeps_its_operands_for_the_gradient(devices: Any) -> None:
+    got = in_paddle_2(BODY.split("import paddle.nn")[0] + EINSUM, devices.a100)
+    allowed = {"float32": 1e-6, "float16": 3e-3, "bfloat16": 2e-2}
+    assert len(got["off"]) == 18
+    for name, off in got["off"].items():
+        dtype = name.split()[0]
+        assert off < allowed[dtype], name
+        assert got["kinds"][name] == [f"paddle.{dtype}"], name
+
+
 def test_master_weights_of_every_optimizer(devices: Any) -> None:
     body = BODY.split("import paddle.nn")[0] + "def give(out):\n    print(json.dumps(out))\n"
     judge(in_paddle_2(body + STEPS, devices.a100))

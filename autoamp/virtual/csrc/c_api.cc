@@ -6,7 +6,6 @@
 #include "device_memory.h"
 #include "device_model.h"
 #include "model_parameters.h"
-#include "registration.h"
 #include "trace.h"
 #include "workspace.h"
 
@@ -49,9 +48,6 @@ VGPU_EXPORT void autoamp_vgpu_set_tf32(int matmul, int conv) {
   vgpu::Device().tf32_conv = conv && available;
 }
 
-VGPU_EXPORT unsigned long long autoamp_vgpu_capacity_bytes() {
-  return vgpu::ReadMemory().capacity_bytes;
-}
 VGPU_EXPORT unsigned long long autoamp_vgpu_used_bytes() { return vgpu::ReadMemory().used_bytes; }
 VGPU_EXPORT unsigned long long autoamp_vgpu_peak_bytes() { return vgpu::ReadMemory().peak_bytes; }
 VGPU_EXPORT unsigned long long autoamp_vgpu_host_refusals() {
@@ -72,14 +68,6 @@ VGPU_EXPORT unsigned long long autoamp_vgpu_allocated_peak_before() {
 VGPU_EXPORT void autoamp_vgpu_conv_workspace(int limit_megabytes, int search) {
   vgpu::SetConvWorkspace(static_cast<long long>(limit_megabytes) * (1ll << 20),
                          static_cast<vgpu::ConvSearch>(search));
-}
-
-VGPU_EXPORT int autoamp_vgpu_kernel_count() { return vgpu::Registration().registered; }
-// One name a line.
-VGPU_EXPORT const char* autoamp_vgpu_left_out() {
-  std::string text;
-  for (auto& name : vgpu::Registration().left_out) text += name + "\n";
-  return Keep(std::move(text));
 }
 
 // Recording a step and timing it again; see trace.h.

@@ -1,8 +1,9 @@
 #include "registration.h"
 
 #include <map>
-#include <set>
+#include <string>
 #include <typeindex>
+#include <vector>
 
 #include "kernel_slot.h"
 #include "kernel_traits.h"
@@ -11,8 +12,6 @@
 
 namespace vgpu {
 namespace {
-
-RegistrationResult result;
 
 // One kernel to be registered. The kernel is a copy: inserting rehashes the factory's maps.
 struct Job {
@@ -57,10 +56,7 @@ void AddJobs(const std::string& name, phi::DataLayout layout, const Versions& ve
 std::vector<Job> CollectJobs(phi::Backend backend) {
   std::vector<Job> jobs;
   for (auto& [name, kernels] : phi::KernelFactory::Instance().kernels()) {
-    if (IsLeftOut(name)) {
-      result.left_out.push_back(name);
-      continue;
-    }
+    if (IsLeftOut(name)) continue;
     std::map<phi::DataLayout, Versions> by_layout;
     for (auto& [key, kernel] : kernels)
       if (key.backend() == phi::Backend::CPU) by_layout[key.layout()][key.dtype()] = &kernel;
@@ -170,16 +166,12 @@ std::vector<KernelSlot*>& Slots() {
   return slots;
 }
 
-const RegistrationResult& Registration() { return result; }
-
 void RegisterKernels() {
   const phi::Backend backend = phi::TransToPhiBackend(phi::CustomPlace(kDeviceType));
   auto& factory = phi::KernelFactory::Instance();
-  std::set<std::string> failed;
   for (const Job& job : CollectJobs(backend)) {
     auto* slot = new KernelSlot;  // lives as long as Paddle may call it: for ever
     if (Slots().size() >= kMaxSlots || !FillSlot(job, slot)) {
-      failed.insert(job.name);
       delete slot;
       continue;
     }
@@ -191,9 +183,7 @@ void RegisterKernels() {
     for (auto& def : wrapper.mutable_args_def()->output_defs()) MoveDefinition(job, &def);
     wrapper.get_kerneltype_forvar_fn_ = job.kernel.get_kerneltype_forvar_fn_;
     factory.kernels()[job.name][job.key] = wrapper;
-    ++result.registered;
   }
-  result.left_out.insert(result.left_out.end(), failed.begin(), failed.end());
 }
 
 }  // namespace vgpu

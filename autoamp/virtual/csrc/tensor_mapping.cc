@@ -29,11 +29,14 @@ void Rebuild(DenseTensor* tensor, const phi::DenseTensorMeta& meta,
   *tensor = DenseTensor(holder, meta);
 }
 
+// Memory without a shape is what a kernel keeps for its gradient (einsum of Paddle 2).
+bool HasNoShape(const DenseTensor& tensor) { return tensor.dims().size() < 0; }
+
 // True if InferMeta said what the output will be, and the kernel will fill it.
 bool CanAllocate(const KernelSlot& slot, const DenseTensor& output) {
   // Views take their input's memory.
   if (slot.wants_empty_output || slot.work == WorkKind::kView) return false;
-  if (output.dtype() == DataType::UNDEFINED) return false;
+  if (output.dtype() == DataType::UNDEFINED || HasNoShape(output)) return false;
   const auto& dims = output.dims();
   for (int i = 0; i < dims.size(); ++i)
     if (dims[i] <= 0) return false;
@@ -96,6 +99,29 @@ void TensorMapping::WidenInto(const DenseTensor& from, DenseTensor* to) {
   Widen(from.dtype(), from.data(), values, from.numel());
 }
 
+void TensorMapping::WidenCache(const DenseTensor& from, DenseTensor* to) {
+  const auto& meta = from.meta();
+  DenseTensor whole;
+  bool shared = false;
+  for (auto& input : inputs_)
+    if (input.widened && input.device->Holder() == from.Holder() &&
+        input.device->meta().offset == meta.offset) {
+      whole = *input.host;
+      shared = true;
+      break;
+    }
+  if (!shared) {
+    const int64_t count = (from.Holder()->size() - meta.offset) / phi::SizeOf(meta.dtype);
+    phi::DenseTensorMeta all(meta.dtype, phi::make_ddim({count}));
+    all.offset = meta.offset;
+    WidenInto(DenseTensor(from.Holder(), all), &whole);
+  }
+  phi::DenseTensorMeta widened = meta;
+  widened.dtype = DataType::FLOAT32;
+  widened.offset = 0;
+  Rebuild(to, widened, whole.Holder());
+}
+
 DenseTensor* TensorMapping::Input(const DenseTensor* tensor) {
   if (!tensor) return nullptr;
   for (auto& seen : inputs_)
@@ -105,7 +131,10 @@ DenseTensor* TensorMapping::Input(const DenseTensor* tensor) {
   const bool widened = there && slot_.converts && IsHalf(tensor->dtype());
   if (widened) {
     hosts_.emplace_back();
-    WidenInto(*tensor, &hosts_.back());
+    if (HasNoShape(*tensor))
+      WidenCache(*tensor, &hosts_.back());
+    else
+      WidenInto(*tensor, &hosts_.back());
   } else {
     hosts_.emplace_back(*tensor);
     if (tensor->initialized() && OnDevice(*tensor))
@@ -199,6 +228,7 @@ void TensorMapping::Return(const MappedOutput& output) {
     return;
   }
   const DataType got = host.dtype();
+  if (HasNoShape(host) && !dynamic_cast<Alias*>(host.Holder().get())) return ReturnCache(output);
   if (auto* alias = dynamic_cast<Alias*>(host.Holder().get())) {
     phi::DenseTensorMeta meta = host.meta();
     if (device->Holder() != alias->real) device->ResetHolder(alias->real);
@@ -230,6 +260,30 @@ void TensorMapping::Return(const MappedOutput& output) {
   else
     std::memcpy(to, host.data(), count * phi::SizeOf(got));
   if (!Device().numerics) ScrubNonFinite(slot_, device);
+}
+
+void TensorMapping::ReturnCache(const MappedOutput& output) {
+  const DenseTensor& host = *output.host;
+  const bool rounds =
+      slot_.converts && host.dtype() == DataType::FLOAT32 && IsHalf(slot_.key.dtype());
+  phi::DenseTensorMeta meta = output.device->meta();
+  meta.dtype = rounds ? slot_.key.dtype() : host.dtype();
+  for (auto& input : inputs_)
+    if (input.widened && input.host->Holder() == host.Holder()) {
+      meta.offset = input.device->meta().offset;
+      Rebuild(output.device, meta, input.device->Holder());
+      return;
+    }
+  const int64_t count = host.Holder()->size() / phi::SizeOf(host.dtype());
+  DenseTensor kept;
+  Rebuild(&kept, phi::DenseTensorMeta(meta.dtype, phi::make_ddim({count})), nullptr);
+  void* to = device_->Alloc(&kept, meta.dtype, 0);
+  if (rounds)
+    Round(meta.dtype, static_cast<const float*>(host.Holder()->ptr()), to, count);
+  else
+    std::memcpy(to, host.Holder()->ptr(), count * phi::SizeOf(meta.dtype));
+  meta.offset = 0;
+  Rebuild(output.device, meta, kept.Holder());
 }
 
 void TensorMapping::Finish() {

@@ -49,6 +49,9 @@ class TensorMapping {
   std::shared_ptr<phi::Allocation> AliasOf(const std::shared_ptr<phi::Allocation>& real);
   void WidenInto(const DenseTensor& from, DenseTensor* to);
   void Return(const MappedOutput& output);
+  // The same for memory without a shape: all of it, shared where a GPU's kernel would share.
+  void WidenCache(const DenseTensor& from, DenseTensor* to);
+  void ReturnCache(const MappedOutput& output);
   DenseTensor* OutputInto(DenseTensor* tensor, DenseTensor* host);
 
   const KernelSlot& slot_;
