@@ -11,11 +11,7 @@ from autoamp.probes import identity as probes_identity
 from autoamp.probes import machine as probes_machine
 from autoamp.probes.facts import Conditions, DeviceKind, Machine
 from autoamp.request import Request
-from autoamp.studies import (
-    history,
-    phases,
-    script_identity,
-)
+from autoamp.studies import history, phases, script_identity
 from autoamp.studies.confirm import HostBound
 from autoamp.studies.records import NewStudy, Study
 from autoamp.studies.script_identity import ScriptIdentity

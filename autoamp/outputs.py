@@ -6,9 +6,7 @@ from pathlib import Path
 
 from autoamp.errors import UsageError
 from autoamp.request import Request
-from autoamp.studies import (
-    recommendation,
-)
+from autoamp.studies import recommendation
 
 
 def trials_folder(storage: str, study: str) -> Path:

@@ -137,14 +137,15 @@ def look(request: Request, devices: Sequence[str]) -> tuple[Played, ...]:
     Raises as ``plan`` does.
     """
     out: dict[object, Played] = {}
-    for name in (device.strip() for device in devices):
+    names = [device.strip() for device in devices]
+    for name in names:
         if parse_device(name).kind is not DeviceKind.virtual:
             raise UsageError(
                 f"--device {name!r}: expected a virtual GPU (virtual:NAME)",
                 slug="plan-not-virtual",
                 remedy="autoamp devices lists the names; a real device is tuned by autoamp tune",
             )
-    for name in (device.strip() for device in devices):
+    for name in names:
         device = choice.virtual(parse_device(name))
         assert device.model is not None
         same = (device.model.alias, device.memory_total_bytes, device.numerics)

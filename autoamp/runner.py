@@ -57,16 +57,16 @@ class Runner:
         """The child's plan for a proposal."""
         device = self.machine.device
         setting = proposal.setting
+        planning = proposal.numerics == NUMERICS_PLANNING
         virtual = None
         if device.kind is DeviceKind.virtual:
-            virtual = played(self.machine.device, numerics=proposal.numerics != NUMERICS_PLANNING)
+            virtual = played(device, numerics=not planning)
         facts = self.facts
         templated = launch.templated_knobs(self.request.target.arguments)
         # A suite that gets its AMP level as an argument calls AMP itself when asked to; what it
         # did at the FP32 baseline says nothing.
         mixed = setting.is_mixed and facts is not None and "amp_level" not in templated
         hapi = facts is not None and facts.uses_hapi
-        planning = proposal.numerics == NUMERICS_PLANNING
         emulated = proposal.numerics == NUMERICS_FULL
         warmup, least, most, blocks = (3, 4, 4, 1) if planning else (5, 20, 200, 4)
         wanted = proposal.steps or self.request.steps

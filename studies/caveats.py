@@ -10,7 +10,7 @@ from autoamp.probes.facts import slowed_by
 from autoamp.settings import Dtype, Level
 from autoamp.studies.ceilings import NOT_CLIMBED, OUT_OF_TRIALS
 from autoamp.studies.proposal import Choice, recipe
-from autoamp.studies.score import busy_share, is_host_bound, standing
+from autoamp.studies.score import BUSY, busy_share, standing
 
 if TYPE_CHECKING:
     from autoamp.studies.session import Session
@@ -79,7 +79,7 @@ def _modelled_worst(s: Session, best: Choice) -> list[str]:
     a published figure."""
     out = []
     share = busy_share(best.first)
-    if s.host_bound is not None and share is not None and is_host_bound(best.first):
+    if s.host_bound is not None and share is not None and share < BUSY:
         out.append(
             f"the step is bound by the host (the GPU would be busy {share:.0%} of the time): "
             "modelled samples/s of such steps were up to "

@@ -5,6 +5,7 @@ the machine at hand would be the slower part, that is said apart.
 """
 
 from autoamp.measurement import Measurement
+from autoamp.rates import rate_text
 
 
 def loader_caveat(
@@ -18,24 +19,21 @@ def loader_caveat(
     if loader is None or device is None or loader >= device:
         return None
     workers = best.loader_workers or 0
-    made = f"the loader of this machine (num_workers={workers}) makes {_rate(loader)} samples/s"
+    pace, could = rate_text(loader), rate_text(device)
+    made = f"the loader of this machine (num_workers={workers}) makes {pace} samples/s"
     if keeps_fp32:
         return (
-            f"{made}: below the {_rate(device)} that the device could take in FP32 (modelled); "
+            f"{made}: below the {could} that the device could take in FP32 (modelled); "
             "it sets the pace until it is faster"
         )
     plain = None if fp32 is None else fp32.throughput_samples_per_s
     if plain is not None and plain < loader:
         return (
-            f"{made}: enough for FP32 ({_rate(plain)} modelled), below the {_rate(device)} that "
+            f"{made}: enough for FP32 ({rate_text(plain)} modelled), below the {could} that "
             f"the device could take with the best setting; only {loader / plain:.2f}x will show "
             "until it is faster"
         )
     return (
-        f"{made}: below the {_rate(device)} that the device could take (modelled); AMP will not "
+        f"{made}: below the {could} that the device could take (modelled); AMP will not "
         "show until it is faster"
     )
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

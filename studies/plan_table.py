@@ -248,8 +248,7 @@ def _problem(measurement: Measurement) -> str | None:
 
 
 def _ended(measurement: Measurement) -> str:
-    name = str(measurement.outcome).replace("_", " ")
-    return f"{name}: {measurement.reason or 'no reason recorded'}"
+    return f"{measurement.outcome}: {measurement.reason or 'no reason recorded'}"
 
 
 def _why_not(

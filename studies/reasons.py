@@ -183,17 +183,20 @@ def _share(part: float | None, whole: float | None) -> str:
 
 def _not_looked_at(s: Session) -> list[str]:
     """Precisions that nothing is known about."""
-    seen = {t.proposal.setting.arithmetic for t in s.trials}
-    unseen = [p for p in s.space.reduced if p.setting(None).arithmetic not in seen]
     noted = {x.what: x.reason for x in s.skipped}
-    return [f"{p.name}: {noted.get(p.name, 'not tried')}" for p in unseen]
+    return [f"{p.name}: {noted.get(p.name, 'not tried')}" for p in _never_ran(s)]
+
+
+def _never_ran(s: Session) -> list[Precision]:
+    seen = {t.proposal.setting.arithmetic for t in s.trials}
+    return [p for p in s.space.reduced if p.setting(None).arithmetic not in seen]
 
 
 def _what_failed(s: Session) -> list[str]:
     """What became of each precision that is not to be had: failed, or never tried."""
     out = []
     won = {c.setting.arithmetic for c in s.candidates()}
-    seen = {t.proposal.setting.arithmetic for t in s.trials}
+    never = _never_ran(s)
     for p in s.space.reduced:
         without = p.setting(None).arithmetic not in won
         for skipped in s.skipped:
@@ -201,7 +204,7 @@ def _what_failed(s: Session) -> list[str]:
             there = without and skipped.what.startswith(f"{p.setting(None).describe()}, ")
             if skipped.what == p.name or there:
                 out.append(f"{skipped.what}: {skipped.reason}")
-        if p.setting(None).arithmetic not in seen and not any(x.what == p.name for x in s.skipped):
+        if p in never and not any(x.what == p.name for x in s.skipped):
             out.append(f"{p.name}: not tried")
         if without and not any(x.startswith(p.name) for x in out):
             out += _ran_and_may_not_win(s, p)

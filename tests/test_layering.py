@@ -18,6 +18,7 @@ CONTRACT = {
     "autoamp.label",
     "autoamp.measurement",
     "autoamp.errors",
+    "autoamp.rates",
 }
 LAUNCHING = CONTRACT | {"autoamp.guard", "autoamp.process", "autoamp.launch", "psutil"}
 PROBES = CONTRACT | {"autoamp.process", "autoamp.probes", "numpy", "psutil", "msgspec"}
@@ -28,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "autoamp.errors": set(),
     "autoamp.settings": set(),
     "autoamp.label": set(),
+    "autoamp.rates": set(),
     "autoamp.measurement": {"autoamp.label"},
     "autoamp.wire": CONTRACT,
     "autoamp.guard": set(),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import asked
 import pytest
 from simulated_device import machine as simulated
 
@@ -10,7 +11,6 @@ from autoamp import opening
 from autoamp.launch import Target
 from autoamp.probes.facts import Machine, NvmlGpu
 from autoamp.request import Request
-from autoamp.studies.proposal import Options
 from autoamp.studies.script_identity import identify
 from autoamp.studies.store import open_store
 
@@ -29,19 +29,10 @@ def t4(driver: str = "550.54", power_limit_w: float = 70.0) -> Machine:
 def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("pass\n")
-    return Request(
-        target=Target(
-            entry="train.py", is_module=False, arguments=(), python="python", cwd=str(tmp_path)
-        ),
-        device="auto",
-        storage=f"sqlite:///{tmp_path}/autoamp.db",
-        study=None,
-        options=Options(),
-        steps=None,
-        trial_limit_s=None,
-        output=None,
-        allow_unsupported=False,
+    target = Target(
+        entry="train.py", is_module=False, arguments=(), python="python", cwd=str(tmp_path)
     )
+    return asked.request(target, storage=f"sqlite:///{tmp_path}/autoamp.db")
 
 
 def prepared(request: Request, machine: Machine) -> opening.Prepared:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import asked
 import pytest
 from real_trials import SCRIPTS
 from simulated_device import Simulated, drive, virtual
@@ -18,7 +19,6 @@ from autoamp.launch import Target
 from autoamp.opening import Prepared
 from autoamp.request import Interrupted, Request, Stops
 from autoamp.studies import plan_table, recommend
-from autoamp.studies.proposal import Options
 from autoamp.studies.records import Study
 from autoamp.studies.script_identity import identify
 from autoamp.tune import Tuned
@@ -129,17 +129,7 @@ def run_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         fake, view = FakeTune(tmp_path, ends), Heard()
         monkeypatch.setattr(plans, "tune", fake)
         monkeypatch.setattr(plans, "prepare", fake.prepare)
-        request = Request(
-            target=fake.target,
-            device="",
-            storage="",
-            study=None,
-            options=Options(),
-            steps=None,
-            trial_limit_s=None,
-            output=None,
-            allow_unsupported=False,
-        )
+        request = asked.request(fake.target, device="")
         return plans.plan(request, list(ends), view, stops or Stops()), view
 
     return start

@@ -8,11 +8,10 @@ import typer
 
 from autoamp import errors
 from autoamp.cli import tune as tune_cli
+from autoamp.cli.defaults import STORAGE
 
 if TYPE_CHECKING:
     from autoamp.request import Request
-
-STORAGE = "sqlite:///autoamp.db"
 
 FLAGS = ("--keep-batch", "--allow-unsupported", "--json", "--help")
 

@@ -38,11 +38,13 @@ def probe(
     from autoamp.report import machine as report
 
     found = ask(device, python, allow_unsupported)
+    virtual = None
     if found.device.kind is DeviceKind.virtual:
         from autoamp.played import played
 
-        # The sizes that no other command would play are no answer here either.
-        played(found.device, numerics=False)
+        # The sizes that no other command would play are no answer here either. In planning mode:
+        # --bench asks only the clock, no product is computed.
+        virtual = played(found.device, numerics=False)
     if bench:
         from autoamp.probes.bench import bench as measure
         from autoamp.probes.roofline_store import save
@@ -50,10 +52,7 @@ def probe(
 
         require(found)
         environment = child_environment(found.device)
-        virtual = None
-        if found.device.kind is DeviceKind.virtual:
-            # In planning mode: only its clock is asked, no product is computed.
-            virtual = played(found.device, numerics=False)
+        if virtual is not None:
             environment = _virtual_environment(virtual, found.paddle.python)
         doing = "measuring on" if virtual is None else "modelling the rates of"
         print(f"{doing} {found.device.name}: up to a minute", file=sys.stderr)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autoamp.cli.defaults import STORAGE
+
 if TYPE_CHECKING:
     from autoamp.studies.reading import Reader
 
@@ -19,11 +21,9 @@ Storage = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON (keys: docs/files.md).")]
 Name = Annotated[str, typer.Argument(help="Name of the study, as `studies list` shows it.")]
 
-DEFAULT_STORAGE = "sqlite:///autoamp.db"
-
 
 @app.command("list")
-def list_studies(storage: Storage = DEFAULT_STORAGE, as_json: Json = False) -> None:
+def list_studies(storage: Storage = STORAGE, as_json: Json = False) -> None:
     """All studies of a database, newest first."""
     from datetime import datetime, timezone
 
@@ -42,7 +42,7 @@ def list_studies(storage: Storage = DEFAULT_STORAGE, as_json: Json = False) -> N
 
 
 @app.command("show")
-def show(name: Name, storage: Storage = DEFAULT_STORAGE, as_json: Json = False) -> None:
+def show(name: Name, storage: Storage = STORAGE, as_json: Json = False) -> None:
     """One study: machine, script, options, recommendation, trials by phase and outcome."""
     from datetime import datetime, timezone
 
@@ -72,7 +72,7 @@ def show(name: Name, storage: Storage = DEFAULT_STORAGE, as_json: Json = False) 
 
 
 @app.command("trials")
-def trials(name: Name, storage: Storage = DEFAULT_STORAGE, as_json: Json = False) -> None:
+def trials(name: Name, storage: Storage = STORAGE, as_json: Json = False) -> None:
     """Every trial of one study, in the order they ran."""
     from autoamp.report import history
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional, TypeVar
 import typer
 
 from autoamp import errors
+from autoamp.cli.defaults import STORAGE
 
 if TYPE_CHECKING:
     from autoamp.report.live import View
@@ -70,7 +71,7 @@ def tune(
     storage: Annotated[
         str,
         typer.Option(envvar="AUTOAMP_STORAGE", help="Database URL of the history."),
-    ] = "sqlite:///autoamp.db",
+    ] = STORAGE,
     study: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="Study to continue or create (default: script and a short hash)."),

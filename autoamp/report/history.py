@@ -9,7 +9,8 @@ from typing import Any
 
 from autoamp.errors import UsageError
 from autoamp.measurement import Label, Measurement, Outcome, Phase
-from autoamp.report.text import bytes_text, estimated_text, rate_text, ratio_text, setting_cells
+from autoamp.rates import rate_text
+from autoamp.report.text import bytes_text, estimated_text, ratio_text, setting_cells
 from autoamp.settings import Setting
 from autoamp.studies import codec
 from autoamp.studies.history import fp32_of, timing
@@ -223,7 +224,7 @@ def _ending(trial: Trial) -> str:
     m = trial.measurement
     if m is None:
         return "running"
-    name = "lost" if trial.state is TrialState.lost else str(m.outcome).replace("_", " ")
+    name = "lost" if trial.state is TrialState.lost else f"{m.outcome}"
     if m.reason and not m.ok:
         # The first line: a table is no place for a traceback.
         name += f": {m.reason.splitlines()[0]}"

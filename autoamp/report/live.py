@@ -12,12 +12,12 @@ from rich.text import Text
 from autoamp import __version__
 from autoamp.measurement import Label, Measurement, Outcome, Phase, ScriptFacts
 from autoamp.probes.facts import DeviceKind, Machine, Severity
+from autoamp.rates import rate_text
 from autoamp.report import plan as plan_report
 from autoamp.report.machine import emulated
 from autoamp.report.text import (
     bytes_text,
     estimated_text,
-    rate_text,
     ratio_text,
     seconds_text,
     setting_cells,

@@ -27,8 +27,12 @@ from autoamp.probes.facts import (
     Verdict,
     slowed_by,
 )
+from autoamp.rates import rate_text
 from autoamp.report.text import bytes_text
 from autoamp.settings import Dtype, Level
+
+DIGITS = 3
+"""Of peaks and bench rates: data sheets give no more."""
 
 _COLOURS = {Severity.blocker: "bold red", Severity.warning: "yellow", Severity.note: "cyan"}
 
@@ -247,11 +251,11 @@ def roofline_table(roofline: Roofline) -> Group:
     if roofline.copy_bytes_per_s is not None:
         table.add_row(
             "copy on the device (read + write)",
-            f"{_rate(roofline.copy_bytes_per_s / 1e9)} GB/s",
+            f"{rate_text(roofline.copy_bytes_per_s / 1e9, DIGITS)} GB/s",
             _share(roofline.copy_share_of_peak),
         )
     if roofline.host_to_device_bytes_per_s is not None:
-        rate = f"{_rate(roofline.host_to_device_bytes_per_s / 1e9)} GB/s"
+        rate = f"{rate_text(roofline.host_to_device_bytes_per_s / 1e9, DIGITS)} GB/s"
         table.add_row("copy host to device", rate, "")
     if roofline.launch_s is not None:
         table.add_row("one small kernel", f"{roofline.launch_s * 1e6:.3g} us", "")
@@ -302,7 +306,7 @@ def flops_text(flops_per_s: float) -> str:
     """``48 TFLOP/s``, ``9.1 GFLOP/s``."""
     if flops_per_s < 1e11:
         return f"{flops_per_s / 1e9:.3g} GFLOP/s"
-    return f"{_rate(flops_per_s / 1e12)} TFLOP/s"
+    return f"{rate_text(flops_per_s / 1e12, DIGITS)} TFLOP/s"
 
 
 def matmul_text(product: MatmulRate) -> str:
@@ -353,8 +357,8 @@ def catalogue_row(model: GpuModel) -> tuple[str, ...]:
         "{}.{}".format(*model.compute_capability),
         f"{model.memory_bytes / 2**30:.0f} GiB",
         f"{model.bandwidth_gb_per_s:,.0f}",
-        _rate(model.fp32_tflops),
-        "-" if half is None else f"{'~' if half.derived else ''}{_rate(half.tflops)}",
+        rate_text(model.fp32_tflops, DIGITS),
+        "-" if half is None else f"{'~' if half.derived else ''}{rate_text(half.tflops, DIGITS)}",
         *(_amp(model, dtype) for dtype in (Dtype.float16, Dtype.bfloat16)),
     )
 
@@ -372,11 +376,6 @@ def _place(model: GpuModel) -> tuple[tuple[int, int], list[tuple[int, str]]]:
     return model.compute_capability, [
         (int(part), "") if part.isdigit() else (-1, part) for part in parts
     ]
-
-
-def _rate(value: float) -> str:
-    """Three digits, never with an exponent."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def catalogue_json() -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoamp.report.text import bytes_text, estimated_text, rate_text, ratio_text
+from autoamp.rates import rate_text
+from autoamp.report.text import bytes_text, estimated_text, ratio_text
 from autoamp.studies.plan_table import PlanRow, PlanTable, PrecisionRow
 from autoamp.studies.recommendation import Ratio
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from autoamp.report.text import bytes_text, rate_text, ratio_text, scale_text, seconds_text
+from autoamp.rates import rate_text
+from autoamp.report.text import bytes_text, ratio_text, scale_text, seconds_text
 from autoamp.studies.recommendation import Drift, Measured, Ratio, Recommendation
 
 GAP = 3

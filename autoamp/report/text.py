@@ -27,11 +27,6 @@ def ratio_text(value: float) -> str:
     return f"{value:.2f}x"
 
 
-def rate_text(value: float) -> str:
-    """``40,600``, ``310.5``, ``2.34``: enough digits to compare, none that noise makes."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-
-
 def scale_text(value: float | None) -> str:
     """A loss scale: ``2^15`` where it is a power of two."""
     if value is None:

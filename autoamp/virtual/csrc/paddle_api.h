@@ -40,22 +40,20 @@ inline bool IsContiguous(const DenseTensor& tensor) {
 #endif
 }
 
+#ifdef AUTOAMP_PADDLE_2
+namespace errors = phi::errors;
+#else
+namespace errors = common::errors;
+#endif
+
 // Throws the C++ exception that Paddle turns into Python's NotImplementedError.
 [[noreturn]] inline void Refuse(const std::string& message) {
-#ifdef AUTOAMP_PADDLE_2
-  PADDLE_THROW(phi::errors::Unimplemented("%s", message));
-#else
-  PADDLE_THROW(common::errors::Unimplemented("%s", message));
-#endif
+  PADDLE_THROW(errors::Unimplemented("%s", message));
 }
 
 // The same with Python's MemoryError.
 [[noreturn]] inline void Exhausted(const std::string& message) {
-#ifdef AUTOAMP_PADDLE_2
-  PADDLE_THROW(phi::errors::ResourceExhausted("%s", message));
-#else
-  PADDLE_THROW(common::errors::ResourceExhausted("%s", message));
-#endif
+  PADDLE_THROW(errors::ResourceExhausted("%s", message));
 }
 
 }  // namespace vgpu

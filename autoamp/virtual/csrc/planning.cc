@@ -36,12 +36,17 @@ DataType OutputType(const Operands& call, const DenseTensor& output) {
          "Use the virtual device with numerics on for this script.");
 }
 
+bool HasLargeInput(const Operands& call) {
+  for (auto* input : call.inputs)
+    if (IsLarge(input) && input->initialized()) return true;
+  return false;
+}
+
 bool MustPlan(const Operands& call) {
   // GradScaler's check always answers "finite": a scale that moved for want of real numbers
   // would skip optimizer steps and so falsify time and memory.
   if (call.slot.name == "check_finite_and_unscale") return true;
-  for (auto* input : call.inputs)
-    if (IsLarge(input) && input->initialized()) return true;
+  if (HasLargeInput(call)) return true;
   for (auto* output : call.outputs)
     if (IsLarge(output)) return true;
   return false;
@@ -60,9 +65,8 @@ bool PlanInsteadOfRun(const Operands& call) {
   // batch_norm; affine_grid reads its shape from a small tensor.)
   auto* result = call.outputs[0];
   if (result && HasUnknownShape(*result) && call.slot.work != WorkKind::kView &&
-      call.slot.name != "affine_grid")
-    for (auto* input : call.inputs)
-      if (IsLarge(input) && input->initialized()) RefuseForData(call);
+      call.slot.name != "affine_grid" && HasLargeInput(call))
+    RefuseForData(call);
   // A kernel none of whose output shapes is known (a side effect, or an output that the CPU
   // kernel sizes itself) has to run.
   bool any = false;

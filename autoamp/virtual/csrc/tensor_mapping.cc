@@ -228,7 +228,6 @@ void TensorMapping::Return(const MappedOutput& output) {
     return;
   }
   const DataType got = host.dtype();
-  if (HasNoShape(host) && !dynamic_cast<Alias*>(host.Holder().get())) return ReturnCache(output);
   if (auto* alias = dynamic_cast<Alias*>(host.Holder().get())) {
     phi::DenseTensorMeta meta = host.meta();
     if (device->Holder() != alias->real) device->ResetHolder(alias->real);
@@ -237,6 +236,7 @@ void TensorMapping::Return(const MappedOutput& output) {
     if (!Device().numerics) ScrubNonFinite(slot_, device);
     return;
   }
+  if (HasNoShape(host)) return ReturnCache(output);
   const DataType wanted =
       slot_.converts && got == DataType::FLOAT32 && IsHalf(output.wanted) ? output.wanted : got;
   const int64_t count = host.numel();

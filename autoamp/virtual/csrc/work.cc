@@ -66,21 +66,24 @@ Product ProductOf(const DenseTensor* x, const DenseTensor* y, const DenseTensor*
   return p;
 }
 
+// addmm and baddbmm: what is added comes before the product's operands.
+bool AddsFirst(const Work& work) {
+  return std::strstr(work.name, "addmm") || std::strstr(work.name, "baddbmm");
+}
+
 void MeasureMatmul(const Operands& call, Work* work) {
   if (call.inputs.size() < 2 || !call.inputs[0] || !call.inputs[1]) return;
   const DenseTensor* x = call.inputs[0];
   const DenseTensor* y = call.inputs[1];
   if (!IsGrad(work->kind)) {
-    // addmm's first input is what is added.
-    const bool adds = std::strstr(work->name, "addmm") || std::strstr(work->name, "baddbmm");
-    if (adds && call.inputs.size() > 2) x = call.inputs[1], y = call.inputs[2];
+    if (AddsFirst(*work) && call.inputs.size() > 2) x = call.inputs[1], y = call.inputs[2];
     if (!Wants(call, 0) || !y) return;
     const Product p = ProductOf(x, y, call.outputs[0]);
     work->row_multiple = RowMultiple(p.k, p.n);
     Add(work, p);
     return;
   }
-  const size_t first = std::strstr(work->name, "addmm") || std::strstr(work->name, "baddbmm");
+  const size_t first = AddsFirst(*work) ? 1 : 0;
   if (call.inputs.size() < first + 3 || !call.inputs[first + 1] || !call.inputs[first + 2]) return;
   const Product p = ProductOf(call.inputs[first], call.inputs[first + 1], call.inputs[first + 2]);
   work->row_multiple = RowMultiple(p.k, p.n);
@@ -337,19 +340,35 @@ Work MeasureWork(const Operands& call) {
   for (auto* output : call.outputs) work.bytes += Bytes(output);
   work.bytes -= UntouchedBytes(call, call.slot.name);
   work.extra_bytes = ExtraPasses(call, work.name);
-  if (work.kind == WorkKind::kMatmul || work.kind == WorkKind::kMatmulGrad)
-    MeasureMatmul(call, &work);
-  if (work.kind == WorkKind::kRnn || work.kind == WorkKind::kRnnGrad) MeasureRnn(call, &work);
-  if (work.kind == WorkKind::kEinsum || work.kind == WorkKind::kEinsumGrad)
-    MeasureEinsum(call, &work);
-  if (work.kind == WorkKind::kBilinear || work.kind == WorkKind::kBilinearGrad)
-    MeasureBilinear(call, &work);
-  if (work.kind == WorkKind::kMultiDot) MeasureMultiDot(call, &work);
-  if (work.kind == WorkKind::kConv || work.kind == WorkKind::kConvGrad) {
-    if (std::strstr(work.name, "transpose"))
-      MeasureTransposedConv(call, &work);
-    else
-      MeasureConv(call, &work);
+  switch (work.kind) {
+    case WorkKind::kMatmul:
+    case WorkKind::kMatmulGrad:
+      MeasureMatmul(call, &work);
+      break;
+    case WorkKind::kRnn:
+    case WorkKind::kRnnGrad:
+      MeasureRnn(call, &work);
+      break;
+    case WorkKind::kEinsum:
+    case WorkKind::kEinsumGrad:
+      MeasureEinsum(call, &work);
+      break;
+    case WorkKind::kBilinear:
+    case WorkKind::kBilinearGrad:
+      MeasureBilinear(call, &work);
+      break;
+    case WorkKind::kMultiDot:
+      MeasureMultiDot(call, &work);
+      break;
+    case WorkKind::kConv:
+    case WorkKind::kConvGrad:
+      if (std::strstr(work.name, "transpose"))
+        MeasureTransposedConv(call, &work);
+      else
+        MeasureConv(call, &work);
+      break;
+    default:
+      break;
   }
   return work;
 }
